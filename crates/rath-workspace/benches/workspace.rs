@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rath_bench::{Table, medians};
 use rath_workspace::TreeId;
-use rath_workspace::{ForkMethod, IgnoreRules, Objects, Snapshot, Workspace};
+use rath_workspace::{CollectMode, Collector, ForkMethod, IgnoreRules, Objects, Snapshot, Workspace};
 
 /// The number of files, in 500 directories.
 const FILES: usize = 10_000;
@@ -16,7 +16,13 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 4] = [("snapshots", snapshots), ("opens", opens), ("forks", forks), ("ignores", ignores)];
+    let cases: [Case; 5] = [
+        ("snapshots", snapshots),
+        ("opens", opens),
+        ("forks", forks),
+        ("ignores", ignores),
+        ("collections", collections),
+    ];
     let mut table = Table::default();
     let repo = BenchRepo::new();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
@@ -186,6 +192,76 @@ fn fork(repo: &BenchRepo, workspace: &Workspace, tree: TreeId, name: &str) -> Wo
     let fork = workspace.fork(tree, &into, &index).expect("a fork");
     assert!(fork.last_snapshot().is_some_and(|last| last.tree == tree) && into.join("d0").is_dir());
     fork
+}
+
+/// The number of files that are kept, and removed, in the smallest collection.
+const COLLECTED_FILES: usize = 4_000;
+
+/// Removing versions: the cost is that of what is kept and of what is removed.
+fn collections(table: &mut Table, repo: &BenchRepo) {
+    const RUNS: usize = 7;
+    let [base, more_kept, more_removed] = [(1, 1), (4, 1), (1, 4)].map(|(kept, removed)| {
+        let name = format!("collected-{kept}-{removed}");
+        Collectable::new(repo, &name, kept * COLLECTED_FILES, removed * COLLECTED_FILES, 2 * (RUNS + 1))
+    });
+    let (many, few) = medians(RUNS, || more_kept.collect(), || base.collect());
+    eprintln!("  4 times the versions kept: {many:.1?}, against {few:.1?}");
+    table.at_most("removing versions, 4 times as many kept", ratio(many, few), 5.0);
+    let (many, few) = medians(RUNS, || more_removed.collect(), || base.collect());
+    eprintln!("  4 times the versions removed: {many:.1?}, against {few:.1?}");
+    table.at_most("removing versions, 4 times as many removed", ratio(many, few), 5.0);
+}
+
+/// A folder of objects of which a part is kept, in several copies: each is collected once.
+struct Collectable {
+    folder: PathBuf,
+    kept: TreeId,
+    used: std::cell::Cell<usize>,
+}
+
+impl Collectable {
+    fn new(repo: &BenchRepo, name: &str, kept: usize, removed: usize, copies: usize) -> Self {
+        let folder = repo.folder.path().join(name);
+        let root = folder.join("root");
+        for (part, files) in [("kept", kept), ("removed", removed)] {
+            for nth in 0..files {
+                let directory = root.join(part).join(format!("d{}", nth / 100));
+                fs::create_dir_all(&directory).expect("a directory");
+                fs::write(directory.join(format!("{nth}.txt")), format!("{part} {nth}\n").repeat(20)).expect("a file");
+            }
+        }
+        let objects = Objects::open(&folder.join("0")).expect("versions");
+        let snapshot = |root: &Path| {
+            let mut workspace = Workspace::open(root, &objects, &folder.join("index")).expect("a workspace");
+            workspace.snapshot().expect("a snapshot").tree
+        };
+        // One pack holds both.
+        snapshot(&root);
+        let kept = snapshot(&root.join("kept"));
+        objects.sync().expect("synced");
+        drop(objects);
+        (1..copies).for_each(|nth| copy(&folder.join("0"), &folder.join(nth.to_string())));
+        Collectable { folder, kept, used: std::cell::Cell::new(0) }
+    }
+
+    fn collect(&self) {
+        let nth = self.used.replace(self.used.get() + 1);
+        let collector = Collector::open(&self.folder.join(nth.to_string()), CollectMode::Remove);
+        let mut collector = collector.expect("opened").expect("not in use");
+        collector.keep_tree(self.kept).expect("kept");
+        assert!(collector.collect().expect("collected").objects.files as usize >= COLLECTED_FILES);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("an entry");
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => _ = fs::copy(entry.path(), to.join(entry.file_name())).expect("copied"),
+        }
+    }
 }
 
 /// Returns the number of changed files, without `.git`, which `git status` writes to.

@@ -137,3 +137,58 @@ impl Drop for TempFile<'_> {
         let _ = self.note.as_ref().map(std::fs::remove_file);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::Root;
+
+    /// Writes a file many times, and returns all names that were seen in its directory meanwhile.
+    fn names_seen(root: &Root, staging: Option<&Path>) -> BTreeSet<String> {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut seen = BTreeSet::new();
+                while !is_done.load(SeqCst) {
+                    let entries = std::fs::read_dir(root.path().join("sub")).into_iter().flatten().flatten();
+                    seen.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+                }
+                seen
+            });
+            for _ in 0..1_000 {
+                root.write_unless("sub/a.txt", b"text", &AtomicBool::new(false), staging).expect("written");
+            }
+            is_done.store(true, SeqCst);
+            looking.join().expect("no panic")
+        })
+    }
+
+    #[test]
+    fn a_staged_write_has_no_temporary_file_beside_it() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (project, staging) = (folder.path().join("project"), folder.path().join("staging"));
+        std::fs::create_dir_all(project.join("sub")).expect("a directory");
+        std::fs::create_dir(&staging).expect("a directory");
+        let root = Root::open(&project).expect("a root");
+        assert_eq!(names_seen(&root, Some(&staging)), BTreeSet::from(["a.txt".to_owned()]));
+        assert_eq!(std::fs::read_dir(&staging).expect("listed").count(), 0, "nothing is left");
+        let beside = names_seen(&root, None);
+        assert!(beside.iter().any(|name| crate::is_temporary_name(name.as_ref())), "without staging: {beside:?}");
+    }
+
+    #[test]
+    fn a_file_in_a_directory_with_a_group_is_created_there() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (project, staging) = (folder.path().join("project"), folder.path().join("staging"));
+        std::fs::create_dir_all(project.join("sub")).expect("a directory");
+        std::fs::create_dir(&staging).expect("a directory");
+        std::fs::set_permissions(project.join("sub"), std::fs::Permissions::from_mode(0o2755)).expect("permitted");
+        let root = Root::open(&project).expect("a root");
+        root.write_unless("sub/a.txt", b"text", &AtomicBool::new(false), Some(&staging)).expect("written");
+        assert_eq!(std::fs::read_dir(project.join("sub")).expect("listed").count(), 1);
+        assert_eq!(std::fs::read_dir(&staging).expect("listed").count(), 0, "its note is removed");
+    }
+}

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rath_record::BranchId;
-use rath_workspace::{CollectMode, Collector, TreeId};
+use rath_workspace::{CollectMode, Collector, Objects, TreeId};
 
 use super::names::VersionNames;
 use super::{DirectoryReport, Gc, RemovedFiles, SkipReason};
@@ -179,7 +179,7 @@ impl DirectoryGc {
         (removed.versions, removed.base_versions, removed.indexes) =
             (garbage.objects, garbage.base_versions, garbage.indexes);
         if self.options.mode() == CollectMode::Remove {
-            self.remove_records(names, edited_forks.is_empty())?;
+            self.remove_records(collector.objects(), names, edited_forks.is_empty())?;
         }
         Ok(DirectoryReport { directory: self.root.clone(), removed, edited_forks, skipped: None })
     }
@@ -212,14 +212,14 @@ impl DirectoryGc {
     }
 
     /// Removes what is recorded about sessions that are gone.
-    fn remove_records(&self, names: &AllNames, has_no_edited_forks: bool) -> Result<()> {
+    fn remove_records(&self, objects: &Objects, names: &AllNames, has_no_edited_forks: bool) -> Result<()> {
         if occupant_branch(&self.root).is_some_and(|branch| !names.branches.contains(&branch)) {
             let _ = fs::remove_file(occupant_file(&self.root));
         }
         if has_no_edited_forks {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
-        StoreList::of(&self.root).retain(|uri| names.naming.contains(uri))?;
+        StoreList::of(&self.root).retain(objects, |uri| names.naming.contains(uri))?;
         let own = self.root.join(RATH_DIR);
         ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
         Ok(())

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::store::{Store, rath_dir};
 
@@ -45,6 +45,9 @@ impl PendingDirs {
     pub(super) fn remove(&self, directories: &[PathBuf]) -> io::Result<()> {
         let known = self.read();
         let rest: BTreeSet<PathBuf> = known.iter().filter(|known| !directories.contains(known)).cloned().collect();
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(new_path(path));
+        }
         match &self.path {
             Some(path) if rest.is_empty() && path.exists() => fs::remove_file(path),
             _ if rest == known => Ok(()),
@@ -54,10 +57,16 @@ impl PendingDirs {
 
     fn write(&self, directories: &BTreeSet<PathBuf>) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
+        let temporary = new_path(path);
         fs::write(&temporary, serde_json::to_vec(directories)?)?;
         fs::File::open(&temporary)?.sync_all()?;
         fs::rename(&temporary, path)
     }
+}
+
+/// Returns the path of a list that is being written. One that a killed process left is removed by the next collection.
+fn new_path(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(".new");
+    path.into()
 }

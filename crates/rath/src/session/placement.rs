@@ -15,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
-use crate::store::{key_within_reach, path_within_reach, rath_dir};
+use crate::store::{Store, key_within_reach, path_within_reach, rath_dir};
 
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
 #[derive(Clone, Default)]
@@ -243,6 +243,14 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Lists the store that the session is about to be recorded in among those that name versions of its files.
+    pub(super) async fn list_store(&self, store: &Store) -> Result<()> {
+        let Some(branch_dirs) = self.live.place.branch_dirs.get().cloned() else { return Ok(()) };
+        let store = store.clone();
+        let list = move || StoreUri::of(&store).map_or(Ok(()), |uri| branch_dirs.list_store(&uri));
+        run_blocking(list).await.map_err(|error| error.with_session(self))
     }
 
     /// Lists the file that the session is about to be saved in among those that name versions of its files. Blocks.

@@ -183,6 +183,8 @@ impl Session {
         if self.recorder().filter(is_same).is_none() {
             // A listed session has a step of its own, which is for this store only.
             let begun = self.clone().recorded_by(None).with_opening();
+            // Before its steps are there: from then on the store names versions.
+            self.list_store(store).await?;
             let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
             self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
             self.make_versions_durable().await?;

@@ -6,8 +6,10 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::Result;
 use crate::sandbox::RATH_DIR;
 use crate::store::{Store, rath_dir};
+use crate::workspace::Objects;
 
 /// The list of stores of a directory.
 pub(crate) struct StoreList {
@@ -131,17 +133,16 @@ impl StoreList {
     }
 
     /// Removes URIs from the list. No other process uses the directory meanwhile.
-    pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+    pub(crate) fn retain(&self, objects: &Objects, keep: impl Fn(&str) -> bool) -> Result<()> {
         let list = self.read()?;
         let kept: Vec<_> = list.iter().filter(|uri| keep(uri)).collect();
         if kept.len() == list.len() {
             return Ok(());
         }
         if kept.is_empty() {
-            return fs::remove_file(&self.path);
+            return Ok(fs::remove_file(&self.path)?);
         }
         let lines = kept.iter().map(|uri| Ok(serde_json::to_string(uri)? + "\n")).collect::<io::Result<String>>()?;
-        let temporary = self.path.with_extension("new");
-        fs::write(&temporary, lines).and_then(|()| fs::rename(&temporary, &self.path))
+        Ok(objects.write_file(&self.path, lines.as_bytes())?)
     }
 }

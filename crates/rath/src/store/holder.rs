@@ -96,3 +96,21 @@ pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_not_taken_for_dead() {
+        let mut holder = Holder::this_process();
+        assert!(!holder.is_dead());
+        holder.pid = u32::MAX;
+        assert!(holder.is_dead(), "a process that is gone");
+        holder.namespace = "pid:[1]".to_owned();
+        assert!(!holder.is_dead(), "a process in another PID namespace");
+        let earlier =
+            r#"{"host":"h","pid":4294967295,"boot":"BOOT","began":"1","opening":"o"}"#.replace("BOOT", &holder.boot);
+        assert!(Holder::from_json(&earlier).expect("a holder").is_dead(), "as an earlier version wrote it");
+    }
+}

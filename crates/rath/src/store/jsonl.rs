@@ -584,3 +584,20 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
 fn codec_error(path: &Path, error: &CodecError) -> StoreError {
     StoreError::new(StoreErrorKind::Format, format_args!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compaction_removes_what_a_killed_process_left() {
+        let folder = rath_test_support::temp_dir();
+        let store = Jsonl::open(&folder.path().display().to_string(), Create::Never).expect("a store");
+        let id = uuid::Uuid::now_v7();
+        let left = [format!("{id}.{}.tmp", id.simple()), format!("{id}.signed")].map(|name| folder.path().join(name));
+        let other = folder.path().join("notes.tmp");
+        left.iter().chain([&other]).for_each(|path| std::fs::write(path, "x").expect("written"));
+        store.compact().expect("compacted");
+        assert!(left.iter().all(|path| !path.exists()) && other.exists());
+    }
+}
