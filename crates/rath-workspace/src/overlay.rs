@@ -87,7 +87,7 @@ fn unmount(directory: &Path) {
     let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
 }
 
-/// Puts the forks in a directory in order that processes which were killed left there.
+/// Cleans up the forks that killed processes left in a directory.
 pub(crate) fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let layers = entry.path();

@@ -1,8 +1,8 @@
 //! Temporary files and directories, and their removal after a process that was killed.
 //!
 //! All temporaries of one opening of a folder of objects lie in a directory of their own, `tmp/<id>` of the folder. The file
-//! `tmp/<id>.lock` is locked as long as the opening lives. The system releases the lock when the process ends, in whatever way and
-//! in any PID namespace, so every other process can test it: a directory whose lock is free is removed by the next opening.
+//! `tmp/<id>.lock` is locked as long as the opening lives. The system releases the lock when the process ends, also if it
+//! is killed, and every other process can test it, also from another PID namespace: a directory whose lock is free is removed by the next opening.
 //!
 //! A temporary that has to lie elsewhere, because it is renamed within another file system, is noted before it is created: the
 //! file `<number>.note` in the directory of the opening holds its path.

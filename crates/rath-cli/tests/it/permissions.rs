@@ -434,8 +434,8 @@ fn a_wrong_configuration_is_an_error_and_nothing_runs() {
         error: the configuration TMP/home/.config/rath/config.toml is wrong: a rule in `deny` is not a text
         error: the configuration rath.toml is wrong: `permissions` is not a section
         error: the configuration TMP/home/.config/rath/config.toml is wrong: `permissions` is not a section
-        error: the configuration rath.toml is wrong: unknown section `permission`; known: permissions, projects
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown section `permission`; known: permissions, projects
+        error: the configuration rath.toml is wrong: unknown section `permission`; known: permissions, projects, gc
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown section `permission`; known: permissions, projects, gc
         error: the configuration rath.toml is wrong: line 1: unclosed table, expected `]`
         error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: unclosed table, expected `]`
         error: the configuration rath.toml is wrong: `app` in `projects` is not an absolute path

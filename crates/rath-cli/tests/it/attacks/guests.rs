@@ -99,7 +99,10 @@ const COMMANDS: &[(&str, &[&str])] = &[
         "a session of others replayed from a step",
         &["replay SESSION --from head --model script:evil.jsonl --sandbox local:../fresh STORE"],
     ),
-    ("files of others searched for a fault", &["bisect SESSION --sandbox local:. STORE -- touch bisected"]),
+    (
+        "files of others searched for a fault",
+        &["bisect SESSION --sandbox local:. STORE -- touch ../../../../../bisected"],
+    ),
 ];
 
 fn try_commands(trial: Trial, lines: &[&str]) -> Observation {
