@@ -159,7 +159,8 @@ impl DirectoryGc {
         let (mut removed, mut edited_forks, mut lost) = (RemovedFiles::default(), Vec::new(), Vec::new());
         for (branch, fork) in self.forks() {
             let is_named = branch.is_some_and(|branch| names.branches.contains(&branch));
-            let is_edited = || !collector.fork_tree(&fork).is_ok_and(|tree| recorded.contains(&tree));
+            let is_recorded = || collector.fork_tree(&fork).is_ok_and(|tree| recorded.contains(&tree));
+            let is_edited = || !is_remnant(&fork) && !is_recorded();
             if !is_named && (self.options.removes_edited_forks || !is_edited()) {
                 lost.push(fork);
                 continue;
@@ -233,6 +234,14 @@ impl AllNames {
         self.branches.extend(branches);
         self.versions.add(versions);
     }
+}
+
+/// Returns true for a directory that a collection left which was killed: it is empty, and the changes that were mounted there are
+/// gone.
+fn is_remnant(fork: &Path) -> bool {
+    let mut layers = fork.as_os_str().to_owned();
+    layers.push(".layers");
+    !Path::new(&layers).exists() && fs::read_dir(fork).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn unreadable(uri: &dyn std::fmt::Display, why: &Error) -> SkipReason {
