@@ -182,7 +182,7 @@ pub trait StoreBackend: Send + Sync + 'static {
     fn check(&self) -> Result<CheckReport>;
 
     /// Erases the content of a step. The step keeps its place in the record, and the record still verifies.
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<()>;
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased>;
 
     /// Deletes a session with all its branches, unless other sessions descend from them.
     fn delete(&self, family: BranchId) -> Result<()>;
@@ -344,6 +344,20 @@ pub struct FreedSpace {
     pub bytes: u64,
     /// The number of steps that no branch descended from.
     pub steps: u64,
+    /// The extent to which what was freed is erased.
+    pub erased: Erased,
+}
+
+/// The extent to which removed content is erased from the files of a store.
+///
+/// Returned by [`Store::forget`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Erased {
+    /// No copy is left.
+    #[default]
+    Completely,
+    /// Another process has the store open, and a log of the store keeps a copy until no process does.
+    WhenIdle,
 }
 
 /// The places of steps in one store.
@@ -531,7 +545,7 @@ impl Store {
     }
 
     /// Erases the content of a step. The step keeps its place in the record, and the record still verifies.
-    pub async fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
+    pub async fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
         self.0.writer_thread.0.call(move |backend| backend.forget(branch, step)).await
     }
 
@@ -551,9 +565,12 @@ impl Store {
         self.call(move |store| store.backend.measure_delete(&families)).await
     }
 
-    /// Lists all branches. Blocks.
-    pub(crate) fn list_blocking(&self) -> Result<Vec<BranchSummary>> {
-        self.0.backend.list()
+    /// Lists all branches. Fails if damage keeps some out of the list. Blocks.
+    pub(crate) fn list_whole(&self) -> Result<Vec<BranchSummary>> {
+        match self.0.backend.unlisted()?.first() {
+            Some(unlisted) => Err(StoreError::new(StoreErrorKind::Damaged, &unlisted.damage)),
+            None => self.0.backend.list(),
+        }
     }
 
     /// Calls a function with the JSON of every step of some sessions. Blocks.

@@ -1,5 +1,7 @@
 //! `rath forget`: remove the text of a step for good.
 
+use rath::store::Erased;
+
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, Source, StoredSessionArg};
 
@@ -17,8 +19,15 @@ pub(crate) async fn run(args: &ForgetArgs) -> CommandResult {
     loaded.warn();
     let step = loaded.find_step(&args.step)?.id();
     if let Source::Store(store, listed, _) = &loaded.source {
-        store.forget(listed.branch, step).await.map_err(sessions::explain_held)?;
+        let erased = store.forget(listed.branch, step).await.map_err(sessions::explain_held)?;
         output::message!("the text of step {} is removed", output::short(&step));
+        if erased == Erased::WhenIdle {
+            output::warning(LOG_KEEPS);
+        }
     }
     Ok(Exit::Success)
 }
+
+/// A warning about content that is removed and not yet erased.
+pub(super) const LOG_KEEPS: &str =
+    "other processes have the store open: its log keeps a copy of what was removed until all of them are done";

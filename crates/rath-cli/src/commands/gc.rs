@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use rath::gc::{DirectoryReport, Gc, GcReport, KeepReason, RetentionPlan, RetentionRule, SkipReason};
 use rath::record::draw::{count, preview};
-use rath::store::BranchSummary;
+use rath::store::{BranchSummary, Erased};
 use rath::{BranchId, Store};
 use serde_json::{Value, json};
 
+use super::forget::LOG_KEEPS;
 use crate::configuration;
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::retention::GcRules;
@@ -75,6 +76,9 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     if !(report.deleted.is_empty() && explicit.iter().any(|family| is_refused(&report, *family))) {
         let titles = list.iter().map(|listed| (listed.branch, &*listed.title)).collect();
         args.print(&plan, &report, &titles)?;
+        if report.store.erased == Erased::WhenIdle {
+            output::warning(LOG_KEEPS);
+        }
     }
     args.explain(&plan, report, &explicit)
 }

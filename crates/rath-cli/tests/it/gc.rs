@@ -160,6 +160,33 @@ fn versions_that_a_store_elsewhere_names_stay() {
     });
 }
 
+/// A session that cannot be listed may name every version.
+#[test]
+fn nothing_goes_while_a_session_cannot_be_read() {
+    for_each_store("", |fixture| {
+        let kept = fixture.work(None, "Keep", "echo kept > kept.txt");
+        let other = fixture.work(None, "Delete", "echo other > other.txt");
+        match fixture.store.split_once(':') {
+            Some(("sqlite", path)) => {
+                let store = rusqlite::Connection::open(fixture.path(path)).expect("a database");
+                store.execute("UPDATE branches SET title = 'x' WHERE b = 1", []).expect("it is damaged");
+            }
+            Some((_, folder)) => {
+                let files = std::fs::read_dir(fixture.path(folder)).expect("a directory");
+                let names_kept = |path: &PathBuf| path.to_string_lossy().ends_with(&format!("{kept}.jsonl"));
+                let file = files.flatten().map(|entry| entry.path()).find(names_kept).expect("a session");
+                std::fs::write(file, "garbage\n").expect("it is damaged");
+            }
+            None => unreachable!("a store has a scheme"),
+        }
+        let objects = fixture.path("work/.rath/workspace/objects");
+        let before = listing(&objects);
+        let (code, told) = stderr(fixture, &["gc", "--delete", &other]);
+        assert!(code != 0 && told.contains("error: "), "{told}");
+        assert_eq!(listing(&objects), before);
+    });
+}
+
 #[test]
 fn versions_that_a_session_file_names_stay() {
     for_each_store("", |fixture| {

@@ -11,6 +11,8 @@ mod gc;
 mod guests;
 mod hostile_text;
 mod lost;
+#[cfg(target_os = "linux")]
+mod many;
 #[cfg(unix)]
 mod permissions;
 mod planted;

@@ -20,7 +20,7 @@ const CONFIG: &str = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlo
 impl Objects {
     /// Opens the folder, and creates it if it is missing.
     ///
-    /// Fails with [`ErrorKind::Directory`] on a platform other than Unix.
+    /// Fails with [`ErrorKind::Directory`](crate::ErrorKind::Directory) on a platform other than Unix.
     pub fn open(folder: &Path) -> Result<Self> {
         disk::check_platform()?;
         let lock = FolderLock::share(folder).map_err(|error| io_error(folder, "open the versions in", error))?;

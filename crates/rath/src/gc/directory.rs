@@ -110,7 +110,7 @@ impl DirectoryGc {
     async fn add_names(&self, names: &mut AllNames, store: Store, uri: Option<&StoreUri>, is_own: bool) -> Result<()> {
         let gone = if is_own { self.gone.clone() } else { HashSet::new() };
         let read = move || -> Result<_> {
-            let list = store.list_blocking()?;
+            let list = store.list_whole()?;
             let kept: Vec<_> = list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
             let families = kept.iter().map(|summary| summary.family).collect();
             let mut versions = VersionNames::default();

@@ -1,11 +1,14 @@
 //! The directories that a collection has still to look at, listed in a file beside the store.
 //!
-//! A deleted session no longer says which directory it worked in.
+//! A deleted session no longer says which directory it worked in. Several processes may change the list at the same time, so it is
+//! locked meanwhile, and only appended to: a line that a kill cut off is left out.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 use crate::store::{Store, rath_dir};
 
@@ -14,6 +17,14 @@ use crate::store::{Store, rath_dir};
 pub(super) struct PendingDirs {
     /// None for a store without a file.
     path: Option<PathBuf>,
+}
+
+/// A line of the list.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PendingLine {
+    Added(PathBuf),
+    Removed(PathBuf),
 }
 
 /// The most bytes of a list that are read.
@@ -32,41 +43,56 @@ impl PendingDirs {
     /// Returns the directories of the list.
     pub(super) fn read(&self) -> BTreeSet<PathBuf> {
         let read = |path: &PathBuf| rath_dir::read_at_most(path, MAX_LIST_BYTES).ok();
-        self.path.as_ref().and_then(read).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        self.path.as_ref().and_then(read).map(|bytes| parse(&bytes)).unwrap_or_default()
     }
 
     /// Adds directories, durably.
     pub(super) fn add(&self, directories: &BTreeSet<PathBuf>) -> io::Result<()> {
-        let known = self.read();
-        if directories.is_subset(&known) { Ok(()) } else { self.write(&known.union(directories).cloned().collect()) }
+        self.change(|known| directories.difference(known).cloned().map(PendingLine::Added).collect())
     }
 
     /// Removes directories.
     pub(super) fn remove(&self, directories: &[PathBuf]) -> io::Result<()> {
-        let known = self.read();
-        let rest: BTreeSet<PathBuf> = known.iter().filter(|known| !directories.contains(known)).cloned().collect();
-        if let Some(path) = &self.path {
-            let _ = fs::remove_file(new_path(path));
+        if self.read().is_empty() {
+            return Ok(());
         }
-        match &self.path {
-            Some(path) if rest.is_empty() && path.exists() => fs::remove_file(path),
-            _ if rest == known => Ok(()),
-            _ => self.write(&rest),
-        }
+        self.change(|known| {
+            directories.iter().filter(|it| known.contains(*it)).cloned().map(PendingLine::Removed).collect()
+        })
     }
 
-    fn write(&self, directories: &BTreeSet<PathBuf>) -> io::Result<()> {
+    /// Appends lines that `lines` returns for the directories in the list. A list without directories is emptied.
+    fn change(&self, lines: impl FnOnce(&BTreeSet<PathBuf>) -> Vec<PendingLine>) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let temporary = new_path(path);
-        fs::write(&temporary, serde_json::to_vec(directories)?)?;
-        fs::File::open(&temporary)?.sync_all()?;
-        fs::rename(&temporary, path)
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.lock()?;
+        let mut bytes = Vec::new();
+        (&file).take(MAX_LIST_BYTES).read_to_end(&mut bytes)?;
+        // A path that is no text cannot be in a list.
+        let is_text = |line: &PendingLine| match line {
+            PendingLine::Added(path) | PendingLine::Removed(path) => path.to_str().is_some(),
+        };
+        let mut new = String::new();
+        for line in lines(&parse(&bytes)).into_iter().filter(is_text) {
+            new += &format!("\n{}\n", serde_json::to_string(&line)?);
+        }
+        bytes.extend_from_slice(new.as_bytes());
+        if parse(&bytes).is_empty() {
+            return file.set_len(0);
+        }
+        file.seek(io::SeekFrom::End(0))?;
+        file.write_all(new.as_bytes())?;
+        file.sync_all()
     }
 }
 
-/// Returns the path of a list that is being written. One that a killed process left is removed by the next collection.
-fn new_path(path: &Path) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(".new");
-    path.into()
+fn parse(bytes: &[u8]) -> BTreeSet<PathBuf> {
+    let mut directories = BTreeSet::new();
+    for line in bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
+        match line {
+            PendingLine::Added(path) => _ = directories.insert(path),
+            PendingLine::Removed(path) => _ = directories.remove(&path),
+        }
+    }
+    directories
 }

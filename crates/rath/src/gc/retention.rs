@@ -216,7 +216,7 @@ fn order_over(sizes: &[(BranchId, u64)], max: u64) -> Vec<BranchId> {
 
 /// Returns the bytes of sessions, in this order: those of their steps, and of the files that no session before them has. Blocks.
 fn sizes(store: &Store, directory: &Path, order: &[(BranchId, Vec<BranchId>)]) -> Result<Vec<(BranchId, u64)>> {
-    let families: HashSet<BranchId> = store.list_blocking()?.into_iter().map(|summary| summary.family).collect();
+    let families: HashSet<BranchId> = store.list_whole()?.into_iter().map(|summary| summary.family).collect();
     let roots = find_directories(store, &PendingDirs::of(store), directory, &families, &HashSet::new())?.roots;
     let open = |root: &PathBuf| Collector::open(&root.join(RATH_DIR).join("workspace"), CollectMode::DryRun).ok()?;
     // The files of a directory in use are not counted: they are not removed either.

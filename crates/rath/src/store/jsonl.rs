@@ -27,9 +27,9 @@ use self::signatures::SignatureFile;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, Damage, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
-    StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent,
-    parent_not_stored, rath_dir, right_lost, unwritable_hint,
+    BranchSummary, CheckReport, Damage, Erased, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces,
+    StoreBackend, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder,
+    missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -513,14 +513,17 @@ impl StoreBackend for Jsonl {
         Ok(check)
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         let opened = self.read_file(family)?;
         if Lineage::new(opened.heads).find(step).is_none() {
             let message = format!("no step {} in the session {}", step.short(), branch.short());
             return Err(StoreError::new(StoreErrorKind::NoSuchStep, message));
         }
-        self.rewrite(family, |found| (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests())))
+        self.rewrite(family, |found| {
+            (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests()))
+        })?;
+        Ok(Erased::Completely)
     }
 
     fn delete(&self, family: BranchId) -> Result<()> {
@@ -528,11 +531,13 @@ impl StoreBackend for Jsonl {
         if !path.exists() {
             return Err(self.no_such(family));
         }
-        let own: HashSet<StepId> =
-            Lineage::new(self.read_file(family)?.heads).walk().into_iter().map(Step::id).collect();
+        let own: HashSet<StepId> = self.read_file(family)?.steps.iter().map(Step::id).collect();
         for other in self.families()?.into_iter().filter(|other| *other != family) {
             let Some(others) = self.read_if_there(other)? else { continue };
-            let rests = Lineage::new(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
+            // Sessions that begin alike have the same steps, each in its own file.
+            let theirs: HashSet<StepId> = others.steps.iter().map(Step::id).collect();
+            let is_here = |step: &Step| own.contains(&step.id()) && !theirs.contains(&step.id());
+            let rests = Lineage::new(others.heads).walk().into_iter().any(is_here);
             if rests {
                 let message = format!("the session {} rests on {}", other.short(), family.short());
                 return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));

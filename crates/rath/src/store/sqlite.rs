@@ -47,7 +47,7 @@ use super::holder::LEASE;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
+    BranchSummary, CheckReport, Erased, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
     UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
@@ -367,7 +367,7 @@ impl StoreBackend for Sqlite {
         self.read_transaction(|connection| Ok(check::all(connection)?))
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
         self.forget_step(branch, step)
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, StepId};
@@ -13,7 +13,7 @@ use rusqlite::params;
 
 use super::super::holder::{Holder, now};
 use super::super::title::from_text;
-use super::super::{FreedSpace, StoreBackend as _};
+use super::super::{Erased, FreedSpace, StoreBackend as _};
 use super::branch_row::BranchRow;
 use super::scan::{self, BRANCHES, STEPS};
 use super::schema::{LOCK_TIMEOUT, StoreConnection};
@@ -24,8 +24,12 @@ use crate::store::error::{Result, StoreError, StoreErrorKind};
 /// The time for which a writer on another machine is listed after its lease has expired, in microseconds.
 const WRITER_RETENTION_MICROS: i64 = 24 * 3600 * 1_000_000;
 
+/// The time to wait until no other process reads, and the time between two attempts.
+const MAX_CHECKPOINT_WAIT: Duration = Duration::from_secs(2);
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
+
 impl Sqlite {
-    pub(super) fn forget_step(&self, branch: BranchId, step: StepId) -> Result<()> {
+    pub(super) fn forget_step(&self, branch: BranchId, step: StepId) -> Result<Erased> {
         self.write_transaction(|transaction| {
             let row = transaction.branch(branch)?.cloned().ok_or_else(|| self.no_such(branch))?;
             transaction.refuse_if_held(&row)?;
@@ -61,7 +65,7 @@ impl Sqlite {
     }
 
     pub(super) fn compact_all(&self) -> Result<FreedSpace> {
-        self.checkpoint(LOCK_TIMEOUT)?;
+        self.checkpoint(Duration::ZERO)?;
         let before = self.size();
         let steps = self.write_transaction(|transaction| {
             // Steps without a branch are removed: first, every branch must be known to be there.
@@ -82,8 +86,8 @@ impl Sqlite {
             sweep_writers(transaction)?;
             Ok(removed)
         })?;
-        self.vacuum()?;
-        Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps })
+        let erased = self.vacuum()?;
+        Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps, erased })
     }
 
     /// Returns the space that a deletion and a compaction would free, by trying it on a copy in memory.
@@ -103,23 +107,26 @@ impl Sqlite {
         let store = Sqlite::new("memory:".to_owned(), None, copy.clone(), copy.clone(), None);
         families.iter().try_for_each(|family| store.delete(*family))?;
         let steps = store.compact()?.steps;
-        Ok(FreedSpace { bytes: before.saturating_sub(size().map_err(failed)?), steps })
+        Ok(FreedSpace { bytes: before.saturating_sub(size().map_err(failed)?), steps, ..FreedSpace::default() })
     }
 
     /// Writes all pages anew, and moves them into the database.
-    fn vacuum(&self) -> Result<()> {
+    fn vacuum(&self) -> Result<Erased> {
         {
             let writer = self.writer();
             let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
             let vacuum = connection.execute_batch("VACUUM");
             vacuum.map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "compact", error))?;
         }
-        if self.checkpoint(LOCK_TIMEOUT)? {
-            let message = format!("{} is being read, and its WAL still holds what was removed", self.uri);
-            let error = StoreError::new(StoreErrorKind::Conflict, message);
-            return Err(error.with_hint("do it again when no other process reads it"));
+        // While other processes read, SQLite keeps the WAL. The last one that closes the store removes it.
+        let start = Instant::now();
+        while self.checkpoint(CHECKPOINT_PAUSE)? {
+            if start.elapsed() > MAX_CHECKPOINT_WAIT {
+                return Ok(Erased::WhenIdle);
+            }
+            std::thread::sleep(CHECKPOINT_PAUSE);
         }
-        Ok(())
+        Ok(Erased::Completely)
     }
 
     /// Moves the WAL into the database and empties it. Returns true if another connection prevented part of it for `timeout`.

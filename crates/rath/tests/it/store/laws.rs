@@ -275,6 +275,28 @@ fn whoever_writes_all_the_time_counts_as_alive() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
+#[test]
+fn sessions_that_begin_alike_are_deleted_one_by_one() {
+    stores(|open| {
+        let store = open();
+        let begin = || {
+            let mut session = Session::user("the same");
+            session.push(Chunk::assistant("words"));
+            let session = block_on(session.record(&store)).expect("recorded");
+            block_on(session.durable()).expect("durable");
+            session.id()
+        };
+        let ids = [(); 3].map(|()| begin());
+        for (nth, id) in ids.iter().enumerate() {
+            block_on(store.delete(*id)).unwrap_or_else(|error| panic!("{}: {error}", store.uri()));
+            for kept in &ids[nth + 1..] {
+                let kept = block_on(store.read(*kept)).expect("it is there");
+                assert_eq!((kept.session.text(), kept.damage.len()), (Some("words"), 0), "{}", store.uri());
+            }
+        }
+    });
+}
+
 /// A way to leave a head that was read from a store.
 type Leave = fn(&Session) -> Session;
 
