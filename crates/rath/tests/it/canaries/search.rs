@@ -79,7 +79,10 @@ pub(super) fn all_files(root: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Vec
     let mut files = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(path) = open.pop() {
-        for entry in std::fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry")) {
+        // The temporary files of a session disappear after it.
+        let entries = std::fs::read_dir(&path);
+        assert!(entries.is_ok() || path != root);
+        for entry in entries.into_iter().flatten().map(|entry| entry.expect("an entry")) {
             let path = entry.path();
             if is_left_out(path.strip_prefix(root).expect("below")) {
                 continue;
