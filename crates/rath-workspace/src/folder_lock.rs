@@ -40,7 +40,7 @@ impl FolderLock {
     /// Locks a folder that exists against all use. None while it is in use.
     pub(crate) fn try_exclusive(folder: &Path) -> io::Result<Option<Self>> {
         let path = folder.join(LOCK_FILE);
-        let file = File::open(&path).or_else(|_| File::options().append(true).create(true).open(&path))?;
+        let file = open_lock(&path)?;
         match file.try_lock() {
             Ok(()) if disk::is_same_file(&file, &folder.join(LOCK_FILE)) => Ok(Some(FolderLock(file))),
             Ok(()) | Err(TryLockError::WouldBlock) => Ok(None),
@@ -51,5 +51,10 @@ impl FolderLock {
 
 fn open(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
-    File::options().append(true).create(true).open(folder.join(LOCK_FILE))
+    open_lock(&folder.join(LOCK_FILE))
+}
+
+/// Opens a lock file for reading and writing: some file systems lock no other files.
+fn open_lock(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
 }

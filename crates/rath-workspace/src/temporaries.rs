@@ -7,7 +7,7 @@
 //! A temporary that has to lie elsewhere, because it is renamed within another file system, is noted before it is created: the
 //! file `<number>.note` in the directory of the opening holds its path.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -170,7 +170,7 @@ pub(crate) fn sweep(folder: &Path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(_) => continue,
         };
-        if !lock.as_ref().is_some_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock))) {
+        if lock.as_ref().is_none_or(|lock| lock.try_lock().is_ok()) {
             sweep_directory(&directory);
             let _ = fs::remove_file(lock_path(&directory));
         }

@@ -18,8 +18,8 @@ use self::names::VersionNames;
 use self::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
-use crate::session::{Error, Result};
-use crate::store::{FreedSpace, Store, StoreError, StoreErrorKind};
+use crate::session::{Error, Result, StoreList, StoreUri};
+use crate::store::{FreedSpace, Store, StoreError, StoreErrorKind, rath_dir};
 use crate::workspace::{CollectMode, FileCount};
 
 pub use self::retention::{KeepReason, Retention, RetentionPlan, RetentionRule};
@@ -179,7 +179,10 @@ impl Gc {
         } else {
             let (pending, noted, trees) = (pending.clone(), directories.clone(), directories.deleted_trees.clone());
             run_blocking(move || -> Result<()> {
-                noted.roots.iter().try_for_each(|root| directory::note_deleted_trees(root, &trees))?;
+                for root in &noted.roots {
+                    rath_dir::check(&root.join(RATH_DIR))?;
+                    directory::note_deleted_trees(root, &trees)?;
+                }
                 Ok(pending.add(&noted.roots)?)
             })
             .await?;
@@ -207,6 +210,25 @@ impl Gc {
     }
 }
 
+/// Makes collections in a directory keep the versions that sessions of a store name.
+///
+/// Recording a session in a store does this for the directory that the session works in, unless the session is a
+/// [guest](crate::Session::is_guest): what a guest names is not touched without the user's consent.
+///
+/// ```no_run
+/// use rath::prelude::*;
+///
+/// # async fn example() -> rath::Result<()> {
+/// let store = Store::open("sqlite:copies.db").await?;
+/// rath::gc::keep_versions_of(&store, ".".as_ref()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn keep_versions_of(store: &Store, directory: &Path) -> Result<()> {
+    let (uri, directory) = (StoreUri::of(store), directory.to_owned());
+    run_blocking(move || uri.map_or(Ok(()), |uri| StoreList::add_if_used(&directory, &uri))).await
+}
+
 /// The directories that a collection looks at.
 #[derive(Clone, Debug, Default)]
 struct GcDirs {
@@ -230,6 +252,13 @@ fn find_directories(
     store.visit_json(deleted, |json| of_deleted.add_step(json))?;
     let places = names.places.iter().chain(&of_deleted.places);
     let placed = places.filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
+    // A session of others may name any directory. One whose versions it names has this store in its list.
+    let own = StoreUri::of(store);
+    let is_listed = |root: &PathBuf| {
+        let listed = StoreList::of(root).read().unwrap_or_default();
+        listed.iter().any(|uri| Some(StoreUri::from_list(uri, root)) == own)
+    };
+    let placed = placed.filter(is_listed);
     let candidates = placed.chain([directory.to_owned()]).chain(pending.read());
     let roots = candidates.filter_map(|root| root.canonicalize().ok());
     let has_versions = |root: &PathBuf| root.join(RATH_DIR).join("workspace").is_dir();

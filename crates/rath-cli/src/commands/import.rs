@@ -8,6 +8,7 @@ use rath::interchange::{Import, atif, openrath};
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::record::{Record, Step};
+use rath::sandbox::Sandbox;
 use rath::{BranchId, ErrorKind, Secrets, Session, Store};
 
 use crate::agent;
@@ -182,8 +183,22 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
             },
         }
     }
+    keep_versions(store, &new).await?;
     store.record_all(new).await?;
     Ok(summary)
+}
+
+/// Lets collections keep the versions that copies of sessions name, in the directories below the current one.
+async fn keep_versions(store: &Store, sessions: &[Session]) -> Result<(), Failure> {
+    let here = std::env::current_dir()?.canonicalize()?;
+    let places: HashSet<_> = sessions.iter().filter_map(Session::place).map(|place| place.to_string()).collect();
+    for sandbox in places.iter().filter_map(|place| Sandbox::open(place).ok()) {
+        let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
+        if let Some(directory) = directory.filter(|directory| directory.starts_with(&here)) {
+            rath::gc::keep_versions_of(store, &directory).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Explains why a session that the store has with other steps cannot be imported.

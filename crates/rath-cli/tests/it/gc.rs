@@ -160,6 +160,31 @@ fn versions_that_a_store_elsewhere_names_stay() {
     });
 }
 
+/// A copy names the versions of the session that it is a copy of.
+#[test]
+fn versions_that_an_imported_copy_names_stay() {
+    for_each_store("", |fixture| {
+        let session = fixture.work(None, "Copy", "echo kept > kept.txt");
+        let before = files(fixture, &session);
+        assert_eq!(fixture.code(&["export", &session, "--as", "bundle", "-o", "copy.rath"]), 0);
+        let elsewhere = |args: &[&str]| {
+            let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+            rath.args(args).args(["--store", "sqlite:elsewhere/s.db"]).current_dir(fixture.path(""));
+            let output = rath.output().expect("rath runs");
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        elsewhere(&["import", "copy.rath"]);
+        gc(fixture, &["--delete", &session]);
+        let _ = std::fs::remove_dir_all(fixture.path("checked-out"));
+        elsewhere(&["checkout", &session, "checked-out"]);
+        let kept = listing(&fixture.path("checked-out")).into_iter().filter(|(path, ..)| path.is_file());
+        let kept: String = kept
+            .map(|(path, ..)| format!("{}: {}", path.display(), std::fs::read_to_string(&path).unwrap_or_default()))
+            .collect();
+        assert_eq!(kept, before);
+    });
+}
+
 /// A session that cannot be listed may name every version.
 #[test]
 fn nothing_goes_while_a_session_cannot_be_read() {

@@ -29,7 +29,15 @@ struct PackRange {
 impl StoredPack {
     /// Opens all packs of a folder.
     pub(super) fn open_all(objects: &Objects) -> Result<Vec<Self>> {
-        objects.packs().into_iter().map(StoredPack::open).collect()
+        let packs = objects.packs();
+        // The objects of a pack whose index is damaged are not known, and may be named.
+        for entry in super::entries(&objects.folder().join("objects/pack"))? {
+            let path = entry.path();
+            if path.extension().is_some_and(|it| it == "idx") && !packs.iter().any(|pack| pack.index() == path) {
+                return Err(unreadable_pack(&path));
+            }
+        }
+        packs.into_iter().map(StoredPack::open).collect()
     }
 
     fn open(pack: Arc<Pack>) -> Result<Self> {

@@ -13,7 +13,7 @@ const FOLDER: &str = "RATH_TEST_FOLDER";
 #[test]
 #[ignore = "a child process of the test below"]
 fn child() {
-    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("a folder"));
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let objects = Objects::open(&folder.join("versions")).expect("versions");
     let work = folder.join("work");
     objects.sweep_forks(&work);

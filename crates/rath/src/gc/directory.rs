@@ -31,8 +31,8 @@ struct AllNames {
     branches: HashSet<BranchId>,
     /// The time at which the oldest session began, in milliseconds since 1970.
     oldest: Option<u64>,
-    /// The stores that name something, as the list has them.
-    naming: HashSet<String>,
+    /// The stores that name something.
+    naming: HashSet<StoreUri>,
 }
 
 impl DirectoryGc {
@@ -119,7 +119,7 @@ impl DirectoryGc {
         };
         let (versions, branches) = run_blocking(read).await?;
         let is_naming = !versions.trees.is_empty() || !versions.files.is_empty();
-        names.naming.extend(uri.filter(|_| is_naming).map(|uri| uri.within(&self.root)));
+        names.naming.extend(uri.filter(|_| is_naming).cloned());
         names.add(versions, branches);
         Ok(())
     }
@@ -134,7 +134,7 @@ impl DirectoryGc {
         let steps = file.lineage.walk();
         steps.iter().for_each(|step| versions.add_step(&step.json()));
         let branches = steps.iter().map(|step| step.stamp().branch).collect();
-        names.naming.insert(uri.within(&self.root));
+        names.naming.insert(uri.clone());
         names.add(versions, branches);
         Ok(())
     }
@@ -220,7 +220,9 @@ impl DirectoryGc {
         if has_no_edited_forks {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
-        StoreList::of(&self.root).retain(objects, |uri| names.naming.contains(uri))?;
+        // The path of a store may be written in several ways.
+        let is_naming = |uri: &str| names.naming.contains(&StoreUri::from_list(uri, &self.root));
+        StoreList::of(&self.root).retain(objects, is_naming)?;
         let own = self.root.join(RATH_DIR);
         ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rath_record::chunk::{Approved, Chunk, Denied, Outcome, ToolResult};
-use rath_record::{CallId, StepId, Text};
+use rath_record::{CallId, StepId, Text, view};
 
 use super::Session;
 use crate::error::ErrorKind;
@@ -63,7 +63,9 @@ impl Session {
     async fn close(&mut self, call: CallId, outcome: Outcome, output: Text) -> Result<StepId> {
         let call = self.open_call(call)?;
         self.look().await?;
-        Ok(self.push(ToolResult::new(call, outcome, output).with_tree(self.tree())))
+        // Without a look the tree is not known: the directory may be missing for now.
+        let tree = if view::unobserved(&self.record).is_none() { self.tree() } else { None };
+        Ok(self.push(ToolResult::new(call, outcome, output).with_tree(tree)))
     }
 
     /// Returns the rules that a person gave with an approval in this session, and that are in force.

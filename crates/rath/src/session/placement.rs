@@ -8,7 +8,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
-use super::store_list::StoreUri;
+use super::store_list::{StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -247,16 +247,24 @@ impl Session {
 
     /// Lists the store that the session is about to be recorded in among those that name versions of its files.
     pub(super) async fn list_store(&self, store: &Store) -> Result<()> {
-        let Some(branch_dirs) = self.live.place.branch_dirs.get().cloned() else { return Ok(()) };
-        let store = store.clone();
-        let list = move || StoreUri::of(&store).map_or(Ok(()), |uri| branch_dirs.list_store(&uri));
+        let (session, store) = (self.quiet(), store.clone());
+        let list = move || StoreUri::of(&store).map_or(Ok(()), |uri| session.list_uri(&uri));
         run_blocking(list).await.map_err(|error| error.with_session(self))
     }
 
     /// Lists the file that the session is about to be saved in among those that name versions of its files. Blocks.
     pub(crate) fn list_file(&self, path: &Path) -> Result<()> {
-        let branch_dirs = self.live.place.branch_dirs.get();
-        branch_dirs.map_or(Ok(()), |branch_dirs| branch_dirs.list_store(&StoreUri::of_file(path)))
+        self.list_uri(&StoreUri::of_file(path))
+    }
+
+    fn list_uri(&self, uri: &StoreUri) -> Result<()> {
+        if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
+            return branch_dirs.list_store(uri);
+        }
+        // The place of a guest is not touched.
+        let place = self.place().filter(|_| !self.is_guest());
+        let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
+        sandbox.as_ref().and_then(Sandbox::directory).map_or(Ok(()), |root| StoreList::add_if_used(root, uri))
     }
 
     /// Runs [`sync_versions`](Session::sync_versions) in the blocking pool.

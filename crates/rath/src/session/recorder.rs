@@ -294,6 +294,9 @@ impl Store {
         for session in one_by_one {
             session.record(self).await?;
         }
+        for session in &together {
+            session.list_store(self).await?;
+        }
         let summaries = self.summaries(branches.into_iter().collect()).await?;
         let places = if summaries.is_empty() { HashMap::new() } else { read_places(self, &summaries).await? };
         for step in lineage.walk() {

@@ -17,13 +17,13 @@ pub(crate) struct StoreList {
 }
 
 /// The URI of a store that outlives the process, with an absolute path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StoreUri {
     scheme: String,
     rest: StoreTarget,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum StoreTarget {
     Path(PathBuf),
     /// The rest of the URI, for a store that is not on this machine.
@@ -102,6 +102,15 @@ impl StoreList {
         StoreList { path: root.join(RATH_DIR).join("workspace").join("stores") }
     }
 
+    /// Adds a URI to the list of a directory, if versions of its files are stored and its `.rath` is this user's.
+    pub(crate) fn add_if_used(root: &Path, uri: &StoreUri) -> Result<()> {
+        let own = root.join(RATH_DIR);
+        if own.join("workspace").is_dir() && rath_dir::check(&own).is_ok() {
+            StoreList::of(root).add(&uri.within(root))?;
+        }
+        Ok(())
+    }
+
     /// Adds a URI, durably.
     ///
     /// Two processes may add at the same time, so a line is appended in one write. A line that a crash cut off is not continued by
@@ -143,6 +152,10 @@ impl StoreList {
             return Ok(fs::remove_file(&self.path)?);
         }
         let lines = kept.iter().map(|uri| Ok(serde_json::to_string(uri)? + "\n")).collect::<io::Result<String>>()?;
-        Ok(objects.write_file(&self.path, lines.as_bytes())?)
+        let new = objects.temp_directory()?.join("stores");
+        fs::write(&new, lines)?;
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        Ok(File::open(self.path.parent().unwrap_or(&self.path))?.sync_all()?)
     }
 }

@@ -206,3 +206,18 @@ fn a_call_whose_files_could_not_be_stored_has_no_result() {
     block_on(session.checkout(&checkout)).expect("checked out");
     assert_eq!(files(&checkout), files(folder.path()));
 }
+
+/// A directory that is missing for now cannot be looked at, and the record goes on to say so.
+#[test]
+fn a_call_that_ends_while_its_directory_is_missing_stays_unobserved() {
+    let crashed = Crashed::new(Where::Root, Changed::ByCall);
+    let store = open(crashed.kept.path());
+    let mut session = block_on(store.read(crashed.id)).expect("a session").session;
+    let (here, away) = (crashed.folder.path().to_owned(), crashed.kept.path().join("away"));
+    std::fs::rename(&here, &away).expect("moved");
+    block_on(session.skip("call_1_1")).expect("it is in doubt");
+    std::fs::rename(&away, &here).expect("moved back");
+    let unobserved = rath::view::unobserved(session.as_record()).expect("nobody looked");
+    assert_eq!(unobserved.calls, [rath::CallId::from("call_1_1")]);
+    close(session, store);
+}
