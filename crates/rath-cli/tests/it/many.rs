@@ -16,7 +16,7 @@ const PROCESSES: usize = 8;
 /// The tokens of one answer.
 const TOKENS: u64 = 6;
 
-/// One of those who run commands, one process after the other.
+/// A thread that runs commands, one process after the other.
 struct Worker<'a> {
     folder: &'a Path,
     store: &'a str,

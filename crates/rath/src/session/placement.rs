@@ -321,7 +321,7 @@ impl Session {
 
     /// Looks at the files if calls were started whose end was not observed, and records the state that they are in.
     ///
-    /// Whatever ends such a call comes after this. If the directory is not there, the record goes on to say that it was not
+    /// Called before such a call is closed. If the directory is not there, the record goes on to say that it was not
     /// observed.
     pub(crate) async fn look(&mut self) -> Result<()> {
         let has_files = self.place().is_some() && !self.is_guest() && self.replaying().is_none();

@@ -28,7 +28,7 @@ enum Where {
     Fork,
 }
 
-/// Who changed files while nobody looked.
+/// The changes to files that were made between two looks, by author.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Changed {
     Nothing,

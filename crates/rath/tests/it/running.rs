@@ -746,7 +746,7 @@ impl ProviderBackend for Begins {
     }
 }
 
-/// What a person has read of an answer is on the record; half a secret is not.
+/// The part of an answer that a person has read is on the record; half a secret is not.
 #[test]
 fn text_that_arrived_before_a_stop_is_on_the_record() {
     for (fails, is_watched) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -27,7 +27,7 @@ impl Jsonl {
                 false => without_session.push((family, path)),
             }
         }
-        // A process that begins a session has created its temporary file before all others.
+        // A process that begins a session creates its temporary file before its signatures.
         let begun: HashSet<_> =
             self.own_files()?.into_iter().filter(|(_, name)| is_row_file(name)).map(|(it, _)| it).collect();
         for (_, path) in without_session.into_iter().filter(|(family, _)| !begun.contains(family)) {
