@@ -132,6 +132,8 @@ impl AgentArgs {
         let Some(mut sandbox) = self.sandbox(Some(&session))? else {
             return Ok(PlacedSession { session, questions: None, directory: PathBuf::from(".") });
         };
+        // Beside the run: what killed processes left is in the way of nothing.
+        drop(tokio::task::spawn_blocking(rath::sandbox::sweep_temporaries_blocking));
         if self.sandbox.is_none() {
             refuse_home(&sandbox)?;
             if session.place().is_none() {
@@ -244,10 +246,15 @@ impl AgentArgs {
         if stored.is_guest() {
             return Err(guest_failure(&stored, &branch.short(), option));
         }
-        let agent = self.agent(Some(&stored)).await?;
         let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
         let fork = if mode == ResumeMode::Fork { " --fork" } else { "" };
         let command = format!("rath resume {}{prompt} {}{option}{fork}", branch.short(), self.options());
+        if let (None, Some(place)) = (&self.sandbox, stored.forgotten_place()) {
+            let message = "the session has no sandbox any more: a step of it was removed with `rath forget`";
+            let hint = format!("`{command} --sandbox {}` gives it one", output::quote(place.as_str()));
+            return Err(Failure::new(message, hint).with_exit(Exit::Differs));
+        }
+        let agent = self.agent(Some(&stored)).await?;
         let resumed = match mode {
             ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
@@ -271,7 +278,7 @@ impl AgentArgs {
             output::message!("the last run did not end properly: {holder}");
         }
         let changes = describe_changes(certificate);
-        if is_only_in_doubt(certificate) {
+        if certificate.differences().iter().all(Difference::is_open) {
             let is_complete = certificate.is_complete();
             let session = resumed.to_decide()?;
             // After an adoption the files at the new place are not compared before a tool runs there.
@@ -383,12 +390,12 @@ fn describe_changes(certificate: &Certificate) -> String {
 pub(crate) fn describe_change(difference: &Difference) -> String {
     match difference {
         Difference::Files { paths } => format!("{} since the last turn", describe_paths(paths)),
-        Difference::Unobserved { paths, calls } => {
-            let calls: Vec<_> = calls.iter().map(|call| format!("`{call}`")).collect();
-            format!("{} since {} began, by it or by others", describe_paths(paths), calls.join(", "))
+        Difference::Unobserved { paths, tools, .. } => {
+            let tools: Vec<_> = tools.iter().map(|tool| format!("`{tool}`")).collect();
+            format!("{} after {} started, by this call or by others", describe_paths(paths), tools.join(", "))
         }
-        Difference::InDoubt { call, tool, .. } => {
-            format!("`{call}` ({tool}) was interrupted, and may or may not have finished")
+        Difference::InDoubt { tool, .. } => {
+            format!("a call of `{tool}` was interrupted, and may or may not have finished")
         }
         other => other.to_string(),
     }
@@ -575,12 +582,6 @@ fn summary(start: &RunStart, session: &Session) -> String {
 fn tokens(session: &Session) -> u64 {
     let Usage { input, output, .. } = session.usage();
     input.saturating_add(output)
-}
-
-/// Returns `true` if the only differences are calls that were interrupted, and changes that they may have made.
-fn is_only_in_doubt(certificate: &Certificate) -> bool {
-    let is_open = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Unobserved { .. });
-    certificate.differences().iter().all(is_open)
 }
 
 /// Appends the user's prompt to the session; `-` reads it from stdin.

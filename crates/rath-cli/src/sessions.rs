@@ -140,6 +140,11 @@ impl StoredSessionArg {
     pub(crate) async fn read(&self) -> Result<LoadedSession, Failure> {
         read_stored(self.find().await?).await
     }
+
+    /// Returns the option that names the store, for commands that are printed.
+    pub(crate) fn option(&self) -> String {
+        self.store.option()
+    }
 }
 
 /// Returns the failure of a command on a session file that works on sessions in a store only.
@@ -315,6 +320,14 @@ impl LoadedSession {
         let kind = error.kind();
         let failure = Failure::from(error);
         match kind {
+            ErrorKind::Place => match self.session.forgotten_place() {
+                Some(place) => {
+                    let place = output::quote(place.as_str());
+                    let options = format!("{} --sandbox {place}", model_option(&self.session));
+                    failure.with_hint(format!("{} gives it one", self.resume_other(&self.session, &options)))
+                }
+                None => failure,
+            },
             ErrorKind::Guest => guest_failure(&self.session, &self.name, &self.option),
             ErrorKind::Approval => {
                 let review = self.command("review", "");

@@ -99,7 +99,6 @@ mod root;
 #[cfg(not(unix))]
 #[path = "root_unsupported.rs"]
 mod root;
-#[cfg(all(unix, feature = "process"))]
 mod temp_dir;
 #[cfg(all(unix, feature = "process"))]
 mod uri;
@@ -116,6 +115,7 @@ pub use self::local::Local;
 pub use self::process::hide_environment;
 pub use self::registry::Registry;
 pub use self::root::Root;
+pub use self::temp_dir::{TempDir, sweep_temporaries_blocking};
 
 use std::fmt;
 use std::future::Future;

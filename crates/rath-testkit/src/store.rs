@@ -243,18 +243,27 @@ fn forgets(case: &mut StoreCase) {
     let listed = format!("{:?}", wait(store.list()).expect("a list"));
     assert!(!listed.contains("4711"), "{listed}");
     assert!(wait(store.forget(id, StepId([0; 32]))).is_err(), "there is no such step");
-    // What another session says as well stays there.
+    // Sessions that begin alike have the same step. What another step says as well stays there.
     let long = "the same long words ".repeat(2_000);
-    let [one, other] = [(); 2].map(|()| {
+    let [one, alike] = [(); 2].map(|()| {
         let session = recorded(case, &long);
         (session.id(), head(&session))
     });
+    assert_eq!(one.1, alike.1);
+    let mut session = recorded(case, "first something else");
+    session.push(Chunk::user(&*long));
+    wait(session.durable()).expect("durable");
+    let other = session.id();
+    drop(session);
     let store = case.open();
-    [one, other].iter().for_each(|(id, _)| wait_until_released(&store, *id));
-    wait(store.forget(one.0, one.1)).expect("it has no writer");
+    [one.0, alike.0, other].iter().for_each(|id| wait_until_released(&store, *id));
+    let report = wait(store.forget(one.0, one.1)).expect("it has no writer");
+    assert!(report.refused.is_empty(), "{report:?}");
     let said = |id| format!("{:?}", wait(store.read(id)).expect("it is there").session.chunks().collect::<Vec<_>>());
     assert!(!said(one.0).contains("the same long words"));
-    assert!(said(other.0).contains(&long), "it was another's");
+    assert!(!said(alike.0).contains("the same long words"), "it is the same step");
+    assert!(said(other).contains(&long), "it was another's");
+    wait(store.forget(one.0, one.1)).expect("once more does no harm");
     assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
 

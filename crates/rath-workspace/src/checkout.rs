@@ -1,5 +1,6 @@
 //! Writing a tree to a new or empty directory.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -11,8 +12,9 @@ use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::check_tree;
 use crate::objects::{self, Objects};
-use crate::tree::{self, Mode, ObjectId};
-use crate::{changes, paths, pool};
+use crate::queries::TreeFile;
+use crate::tree::{self, Mode, ObjectId, TreeId};
+use crate::{changes, forgotten, paths, pool};
 
 /// A directory that files can be copied from, if their metadata is still as known.
 pub(crate) struct CopySource {
@@ -32,6 +34,8 @@ struct Checkout<'a> {
     objects: &'a Objects,
     root: &'a Handle,
     source: Option<&'a Handle>,
+    /// The blobs of the files that are not written.
+    left_out: &'a HashSet<ObjectId>,
     open: Arc<AtomicUsize>,
     /// True after the file system refused to share blocks between files.
     cannot_share: AtomicBool,
@@ -47,15 +51,39 @@ type CheckoutJob = (Arc<DirNode<CheckoutContext>>, DirAccess);
 /// Every name is checked and opened in the directory that was just created for it, without following links: no tree can
 /// cause a write outside of the directory.
 pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: Option<CopySource>) -> Result<Arc<Dir>> {
-    let failed = |error| objects::io_error(into, "write to", error);
     check_empty(into)?;
     // Before anything is written: a damaged tree writes nothing.
     check_tree(objects, tree)?;
+    if let Some(file) = forgotten_in(objects, tree)?.first() {
+        return Err(forgotten::forgotten_file(&file.path));
+    }
+    write_tree(objects, tree, into, source, &HashSet::new())
+}
+
+/// Writes a tree to a new or empty directory, without the files whose content was removed, and returns these.
+pub(crate) fn checkout_remembered(objects: &Objects, tree: ObjectId, into: &Path) -> Result<Vec<TreeFile>> {
+    check_empty(into)?;
+    check_tree(objects, tree)?;
+    let forgotten = forgotten_in(objects, tree)?;
+    write_tree(objects, tree, into, None, &forgotten.iter().map(|file| file.id).collect())?;
+    Ok(forgotten)
+}
+
+/// Writes a tree to a directory, without the files of some blobs.
+fn write_tree(
+    objects: &Objects,
+    tree: ObjectId,
+    into: &Path,
+    source: Option<CopySource>,
+    left_out: &HashSet<ObjectId>,
+) -> Result<Arc<Dir>> {
+    let failed = |error| objects::io_error(into, "write to", error);
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
     let (source, known) = source.map(|source| (source.root, source.known)).unzip();
     let cannot_share = AtomicBool::new(!disk::CAN_SHARE_BLOCKS);
-    let checkout = Checkout { objects, root: &root, source: source.as_ref(), open: Arc::default(), cannot_share };
+    let checkout =
+        Checkout { objects, root: &root, source: source.as_ref(), left_out, open: Arc::default(), cannot_share };
     let result = Mutex::new(None);
     pool::run(
         vec![(DirNode::root(CheckoutContext { tree, source: known }), DirAccess::ByPath)],
@@ -70,6 +98,17 @@ pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: O
     disk::wait_for_tick();
     let dir = result.into_inner().unwrap_or_else(PoisonError::into_inner);
     dir.ok_or_else(|| Error::new(ErrorKind::Io, "the directory could not be written completely"))
+}
+
+/// Returns the files of a tree whose content was removed.
+fn forgotten_in(objects: &Objects, tree: ObjectId) -> Result<Vec<TreeFile>> {
+    let forgotten = objects.forgotten_files();
+    if forgotten.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut files = objects.files(TreeId(tree))?;
+    files.retain(|file| forgotten.contains_key(&file.id) && !objects.contains(file.id));
+    Ok(files)
 }
 
 /// Fails if a path is a file or a directory with contents.
@@ -108,7 +147,7 @@ impl Checkout<'_> {
         dir_contents.tree = Some(node.context.tree).filter(|_| !entries.is_empty());
         let source = self.source_dir(&node);
         let first = jobs.len();
-        for wanted in &entries {
+        for wanted in entries.iter().filter(|entry| !self.left_out.contains(&entry.id)) {
             let mut entry = DirEntry::new(EntryKind::Tracked(wanted.mode));
             entry.id = wanted.id;
             match wanted.mode {

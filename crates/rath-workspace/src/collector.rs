@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{ObjectKind, Objects, io_error};
 use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeId};
-use crate::{Workspace, disk, index, overlay};
+use crate::{disk, forgotten, index, overlay};
 
+mod forget;
+mod forks;
 mod packs;
 
 use self::packs::StoredPack;
+
+pub use self::forget::TreeSearch;
+pub use self::forks::{ForkFiles, fork_of_layers};
 
 /// The removal of versions from a folder of objects, while no other process uses the folder.
 ///
@@ -56,8 +61,16 @@ pub struct Collector {
     kept_bytes: u64,
     /// The base versions that stay.
     bases: HashSet<ObjectId>,
+    /// The base versions that forks share.
+    fork_bases: HashSet<ObjectId>,
     /// The indexes that stay if all that they name is kept, by name.
     indexes: HashSet<String>,
+    /// The files whose content is removed, though trees that are kept name them, with the size of each.
+    forgotten: HashMap<ObjectId, u64>,
+    /// The packs whose objects are not known. They stay.
+    unreadable_packs: Vec<PathBuf>,
+    /// True if a tree that is to stay is damaged.
+    is_damaged: bool,
 }
 
 /// The choice to remove what is not kept, or to count it only.
@@ -110,15 +123,39 @@ impl Collector {
     /// Locks a folder of objects. None while a process uses the folder.
     pub fn open(folder: &Path, mode: CollectMode) -> Result<Option<Self>> {
         let Some(objects) = Objects::open_exclusive(folder, mode)? else { return Ok(None) };
+        Collector::new(objects, mode).map(Some)
+    }
+
+    /// Opens a folder of objects beside the processes that use it, to measure versions. Removes nothing.
+    pub fn open_shared(folder: &Path) -> Result<Self> {
+        Collector::new(Objects::open_read_only(folder)?, CollectMode::DryRun)
+    }
+
+    fn new(objects: Objects, mode: CollectMode) -> Result<Self> {
+        let folder = objects.folder().to_owned();
+        let unreadable_packs = packs::read_unindexed(&objects)?;
         let mut stored = HashMap::new();
         for pack in StoredPack::open_all(&objects)? {
             stored.extend(pack.sizes());
         }
-        for (path, id) in loose_objects(folder)? {
+        for (path, id) in loose_objects(&folder)? {
             stored.insert(id, fs::metadata(&path).map_or(0, |metadata| metadata.len()));
         }
         let (kept, bases, indexes) = (HashSet::new(), HashSet::new(), HashSet::from(["root".to_owned()]));
-        Ok(Some(Collector { objects, mode, stored, kept, kept_bytes: 0, bases, indexes }))
+        let (fork_bases, forgotten) = (HashSet::new(), HashMap::new());
+        Ok(Collector {
+            objects,
+            mode,
+            stored,
+            kept,
+            kept_bytes: 0,
+            bases,
+            fork_bases,
+            indexes,
+            forgotten,
+            unreadable_packs,
+            is_damaged: false,
+        })
     }
 
     /// Returns the objects.
@@ -126,7 +163,8 @@ impl Collector {
         &self.objects
     }
 
-    /// Keeps a tree with all that it consists of, as far as it is stored. Fails if one of its trees is damaged.
+    /// Keeps a tree with all that it consists of, as far as it is stored. Fails if one of its trees is damaged: then it is not known what
+    /// to keep, and [`collect`](Collector::collect) fails too.
     ///
     /// An object of another kind is kept by itself: the name may come from a text.
     pub fn keep_tree(&mut self, tree: TreeId) -> Result<()> {
@@ -135,17 +173,28 @@ impl Collector {
             self.keep_object(tree.0);
             return Ok(());
         }
-        let mut rest = vec![tree.0];
+        let (mut rest, mut new) = (vec![tree.0], Vec::new());
         while let Some(id) = rest.pop() {
             if id == EMPTY_TREE || !self.keep_object(id) {
                 continue;
             }
-            let bytes = self.objects.get(id, ObjectKind::Tree)?;
-            for entry in tree::entries(id, &bytes)? {
-                match entry.mode {
-                    Mode::Directory => rest.push(entry.id),
-                    _ => _ = self.keep_object(entry.id),
+            new.push(id);
+            let kept = self.objects.get(id, ObjectKind::Tree).and_then(|bytes| {
+                for entry in tree::entries(id, &bytes)? {
+                    match entry.mode {
+                        Mode::Directory => rest.push(entry.id),
+                        _ => _ = self.keep_object(entry.id),
+                    }
                 }
+                Ok(())
+            });
+            if let Err(error) = kept {
+                // A tree that is kept was read as a whole: the next tree that has this one fails too.
+                for id in new.into_iter().filter(|id| self.kept.remove(id)) {
+                    self.kept_bytes -= self.stored.get(&id).copied().unwrap_or_default();
+                }
+                self.is_damaged = true;
+                return Err(error);
             }
         }
         Ok(())
@@ -160,7 +209,10 @@ impl Collector {
     pub fn keep_fork(&mut self, fork: &Path) -> Result<()> {
         self.indexes.extend(fork.file_name().and_then(|name| name.to_str()).map(str::to_owned));
         match overlay::base_of(fork) {
-            Some(base) => self.keep_tree(TreeId(base)),
+            Some(base) => {
+                self.fork_bases.insert(base);
+                self.keep_tree(TreeId(base))
+            }
             None => Ok(()),
         }
     }
@@ -170,28 +222,9 @@ impl Collector {
         self.kept_bytes
     }
 
-    /// Returns the tree of the files in a fork as they are now. Nothing is stored.
-    pub fn fork_tree(&self, fork: &Path) -> Result<TreeId> {
-        let name = fork.file_name().unwrap_or_default();
-        let index = self.objects.folder().join("index").join(name);
-        Ok(Workspace::open_fork(fork, &self.objects, &index)?.snapshot()?.tree)
-    }
-
-    /// Returns the bytes of a fork's own files.
-    pub fn fork_bytes(fork: &Path) -> u64 {
-        count_own_files(fork).bytes
-    }
-
-    /// Removes a fork and its changes, and returns the number of its own files.
-    pub fn remove_fork(&self, fork: &Path) -> Result<FileCount> {
-        let count = count_own_files(fork);
-        if self.mode == CollectMode::Remove {
-            overlay::unmount_fork(fork);
-            for path in [overlay::layers_dir(fork), fork.to_owned()] {
-                self.remove_directory(&path)?;
-            }
-        }
-        Ok(count)
+    /// Returns the packs whose index is lost and cannot be computed. They stay: a session may name their objects.
+    pub fn unreadable_packs(&self) -> &[PathBuf] {
+        &self.unreadable_packs
     }
 
     /// Removes a directory with all that is in it, and returns the number of files.
@@ -205,6 +238,9 @@ impl Collector {
 
     /// Removes all objects, base versions and indexes that are not kept. Packs are written anew without them.
     pub fn collect(&self) -> Result<Garbage> {
+        if self.is_damaged {
+            return Err(Error::new(ErrorKind::Damaged, "a tree that is to stay is damaged"));
+        }
         // Indexes first: one that names an object which is gone would be believed.
         let indexes = self.collect_indexes()?;
         let base_versions = self.collect_bases()?;
@@ -218,7 +254,7 @@ impl Collector {
 
     /// Adds an object to those that are kept. Returns false if it was kept already, or is not stored.
     fn keep_object(&mut self, id: ObjectId) -> bool {
-        let Some(size) = self.stored.get(&id) else { return false };
+        let Some(size) = self.stored.get(&id).filter(|_| !self.forgotten.contains_key(&id)) else { return false };
         let is_new = self.kept.insert(id);
         self.kept_bytes += if is_new { *size } else { 0 };
         is_new
@@ -230,8 +266,10 @@ impl Collector {
         for entry in entries(&folder)? {
             let path = entry.path();
             let is_of_kept = entry.file_name().to_str().is_some_and(|name| self.indexes.contains(name));
+            let is_stored = |tree: ObjectId| tree == EMPTY_TREE || self.kept.contains(&tree);
+            // A file that still has a forgotten content is read again: its next version has to be complete.
             let is_complete =
-                || index::tree_of(&path).is_some_and(|tree| tree == EMPTY_TREE || self.kept.contains(&tree));
+                || index::tree_of(&path).is_some_and(|tree| is_stored(tree) && !self.names_forgotten(tree));
             if is_of_kept && is_complete() {
                 continue;
             }
@@ -245,7 +283,10 @@ impl Collector {
         let mut count = FileCount::default();
         for entry in entries(&self.objects.folder().join("versions"))? {
             let tree = entry.file_name().to_str().and_then(ObjectId::from_hex);
-            if !tree.is_some_and(|tree| self.bases.contains(&tree)) {
+            let is_kept = |tree: ObjectId| {
+                self.fork_bases.contains(&tree) || self.bases.contains(&tree) && !self.names_forgotten(tree)
+            };
+            if !tree.is_some_and(is_kept) {
                 count.add(self.remove_with_files(&entry.path())?);
             }
         }
@@ -256,9 +297,26 @@ impl Collector {
     fn collect_packs(&self) -> Result<FileCount> {
         let mut count = FileCount::default();
         let mut partial = Vec::new();
-        for pack in StoredPack::open_all(&self.objects)? {
+        let stored = StoredPack::open_all(&self.objects)?;
+        let indexed: HashSet<ObjectId> =
+            stored.iter().filter(|pack| !pack.is_unindexed()).flat_map(StoredPack::ids).collect();
+        let is_elsewhere = |id: &ObjectId| indexed.contains(id) || self.objects.has_loose(*id);
+        for pack in stored {
+            if pack.is_unindexed() {
+                let mut needed = pack.ids().filter(|id| self.kept.contains(id) && !is_elsewhere(id));
+                if needed.next().is_none() {
+                    let lost = pack.ids().filter(|id| !is_elsewhere(id)).count();
+                    count.add(FileCount { files: lost as u64, bytes: pack.bytes() });
+                    self.remove_file(&pack.files()[1])?;
+                    continue;
+                }
+                if self.mode == CollectMode::Remove {
+                    pack.write_index(&self.objects)?;
+                }
+            }
             let kept = pack.ids().filter(|id| self.kept.contains(id)).count();
-            if kept == pack.count() || !pack.can_be_split() {
+            let holds_forgotten = || pack.ids().any(|id| self.forgotten.contains_key(&id));
+            if kept == pack.count() || !(pack.can_be_split() || holds_forgotten()) {
                 continue;
             }
             count.add(FileCount { files: (pack.count() - kept) as u64, bytes: pack.bytes() });
@@ -288,15 +346,6 @@ impl Collector {
                 self.remove_file(&path)?;
             }
         }
-        // A pack without an index is what a killed collection left.
-        let folder = self.objects.folder().join("objects/pack");
-        for entry in entries(&folder)? {
-            let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "pack") && !path.with_extension("idx").exists() {
-                count.add(FileCount { files: 0, bytes: entry.metadata().map_or(0, |metadata| metadata.len()) });
-                self.remove_file(&path)?;
-            }
-        }
         Ok(count)
     }
 
@@ -320,13 +369,16 @@ impl Collector {
         }
     }
 
-    /// Removes directories of the folder that are empty.
+    /// Removes directories of the folder that are empty, and the list of forgotten files if no tree is left to name them.
     fn remove_empty_folders(&self) {
         let folder = self.objects.folder();
         let fans = entries(&folder.join("objects")).into_iter().flatten();
         let is_fan = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() == 2);
         fans.map(|entry| entry.path()).filter(is_fan).for_each(|path| _ = fs::remove_dir(path));
-        ["index", "versions", "fresh"].iter().for_each(|name| _ = fs::remove_dir(folder.join(name)));
+        if self.kept.is_empty() {
+            let _ = fs::remove_file(folder.join(forgotten::LIST_FILE));
+        }
+        ["index", "versions"].iter().for_each(|name| _ = fs::remove_dir(folder.join(name)));
     }
 }
 
@@ -350,11 +402,6 @@ fn loose_objects(folder: &Path) -> Result<Vec<(PathBuf, ObjectId)>> {
         }
     }
     Ok(found)
-}
-
-/// Counts the files of a fork that it does not share.
-fn count_own_files(fork: &Path) -> FileCount {
-    overlay::upper_layer(fork).map_or_else(|| count_files(fork), |upper| count_files(&upper))
 }
 
 /// Counts the files below a directory. Links are not followed.

@@ -26,8 +26,20 @@ pub(crate) fn check_platform() -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a path leads to an open file.
-pub(crate) fn is_same_file(file: &File, path: &Path) -> bool {
+/// Returns true if a path leads to an open file, and not to another that has taken its place.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("lock");
+/// let file = std::fs::File::create(&path)?;
+/// assert!(rath_workspace::is_same_file(&file, &path));
+/// std::fs::rename(&path, directory.path().join("old"))?;
+/// assert!(!rath_workspace::is_same_file(&file, &path));
+/// # Ok(())
+/// # }
+/// ```
+pub fn is_same_file(file: &File, path: &Path) -> bool {
     let (open, named) = (file.metadata(), std::fs::symlink_metadata(path));
     open.is_ok_and(|open| named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
 }
@@ -85,6 +97,12 @@ pub(crate) fn open_plain_file(path: &Path) -> io::Result<std::fs::File> {
         true => Ok(file),
         false => Err(io::Error::other("it is no ordinary file")),
     }
+}
+
+/// Opens a file that the user named for reading, and follows symbolic links. Does not wait for the other end of a pipe.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Creates a file that does not exist yet.

@@ -27,12 +27,18 @@ fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, message())
 }
 
-pub(crate) fn is_same_file(_file: &File, _path: &Path) -> bool {
+/// Returns true: files are compared on Unix only.
+pub fn is_same_file(_file: &File, _path: &Path) -> bool {
     true
 }
 
 pub(crate) fn path_from_bytes(bytes: &[u8]) -> PathBuf {
     String::from_utf8_lossy(bytes).into_owned().into()
+}
+
+/// Opens a file for reading.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 pub(crate) fn open_root(_path: &Path) -> io::Result<Handle> {

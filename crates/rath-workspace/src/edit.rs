@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{self, ObjectKind, Objects};
-use crate::paths;
 use crate::queries::TreeFile;
 use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeEntry, TreeId};
+use crate::{checkout, paths};
 
 /// The new content of a path: a file, or nothing.
 type Replacement = Option<(Mode, ObjectId)>;
@@ -88,11 +88,19 @@ impl Objects {
         let mut rest = vec![(tree.0, ObjectKind::Tree)];
         // Objects of the batch are not found before it is finished.
         let mut copied = HashSet::new();
+        let mut forgotten = Vec::new();
         while let Some((id, kind)) = rest.pop() {
             if !copied.insert(id) || id == EMPTY_TREE || self.contains_intact(id, kind) {
                 continue;
             }
-            let content = other.get(id, kind)?;
+            let content = match other.get(id, kind) {
+                // A tree stays complete if it is known why the content of a file is missing.
+                Err(error) if error.kind() == ErrorKind::Forgotten => {
+                    forgotten.extend(other.forgotten_files().get(&id).map(|file| (id, *file)));
+                    continue;
+                }
+                content => content?,
+            };
             if kind == ObjectKind::Tree {
                 let children = tree::entries(id, &content)?.into_iter();
                 rest.extend(children.map(|entry| match entry.mode {
@@ -102,14 +110,16 @@ impl Objects {
             }
             batch.put(kind, &content)?;
         }
+        self.add_forgotten(&forgotten)?;
         batch.finish()
     }
 
-    /// Writes a tree to a temporary directory, which is removed when the result is dropped.
+    /// Writes a tree to a temporary directory, which is removed when the result is dropped. Fails if the content of one of its files
+    /// was removed.
     pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
         let path = self.temporaries().path().map_err(|error| objects::io_error(self.folder(), "write to", error))?;
-        let checkout = TempCheckout(path);
-        self.checkout(tree, checkout.path())?;
+        let checkout = TempCheckout { path, _objects: self.clone() };
+        checkout::checkout(self, tree.0, checkout.path(), None)?;
         Ok(checkout)
     }
 
@@ -173,17 +183,21 @@ fn collides() -> Error {
 /// A temporary directory with the files of a tree, removed on drop.
 ///
 /// Returned by [`Objects::temp_checkout`].
-pub struct TempCheckout(PathBuf);
+pub struct TempCheckout {
+    path: PathBuf,
+    /// The directory belongs to the temporaries of this handle, and is removed with them.
+    _objects: Objects,
+}
 
 impl TempCheckout {
     /// Returns the directory.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for TempCheckout {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -50,6 +50,8 @@ pub enum ErrorKind {
     Format,
     /// A stored version of a file is larger than the operation reads.
     TooLarge,
+    /// The content of a file was removed on purpose.
+    Forgotten,
 }
 
 impl Error {

@@ -12,7 +12,7 @@ use crate::change::UntrackedReason;
 use crate::dir::{Dir, DirEntry, EntryKind, Stat};
 use crate::temporaries::Temporaries;
 use crate::tree::{Mode, ObjectId};
-use crate::{disk, objects};
+use crate::{disk, objects, regular_file};
 
 /// The first bytes of an index.
 const MAGIC: &[u8; 16] = b"rath workspace 2";
@@ -76,7 +76,7 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
 
 /// Reads an index; none if it is missing, damaged, or cannot be trusted.
 pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
-    let bytes = objects::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
+    let bytes = regular_file::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
     let (bytes, checksum) = bytes.split_last_chunk::<32>()?;
     if blake3::hash(bytes).as_bytes() != checksum {
         return None;
@@ -98,7 +98,7 @@ pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
 
 /// Returns the tree of the directory that an index describes; none if it is damaged.
 pub(crate) fn tree_of(path: &Path) -> Option<ObjectId> {
-    let bytes = objects::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
+    let bytes = regular_file::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
     let header = MAGIC.len() + 16 + 8 + 8 + 1 + 36 + 8;
     let mut rest = bytes.strip_prefix(MAGIC)?.get(header - MAGIC.len()..)?;
     read_dir(&mut rest, i64::MAX).map(|(dir, _)| dir.tree())

@@ -116,6 +116,7 @@ mod disk;
 mod edit;
 mod error;
 mod folder_lock;
+mod forgotten;
 mod fork_method;
 mod glob;
 mod ignore;
@@ -136,6 +137,7 @@ mod paths;
 mod pool;
 mod queries;
 mod recover;
+mod regular_file;
 mod rename;
 mod restore;
 mod temporaries;
@@ -148,7 +150,8 @@ pub use self::backup::{BackupScope, Backups};
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
 pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
-pub use self::collector::{CollectMode, Collector, FileCount, Garbage};
+pub use self::collector::{CollectMode, Collector, FileCount, ForkFiles, Garbage, TreeSearch, fork_of_layers};
+pub use self::disk::is_same_file;
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
@@ -158,6 +161,7 @@ pub use self::objects::Objects;
 pub use self::patch::text_patch;
 pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
+pub use self::regular_file::{open_regular_file, read_at_most};
 pub use self::tree::{Mode, ObjectId, TreeId};
 
 use std::collections::BTreeSet;
@@ -405,7 +409,10 @@ impl Workspace {
                     std::fs::create_dir_all(parent).map_err(|error| objects::io_error(into, "write to", error))?;
                 }
                 let checkout = |temp: &Path| checkout::checkout(&self.objects, id, temp, source());
-                (Some(self.objects.temporaries().place(into, checkout)?), None)
+                let known = self.objects.temporaries().place(into, checkout)?;
+                // The files are durable before a step that names them is: the next sync covers the whole file system.
+                self.objects.mark_unsynced();
+                (Some(known), None)
             }
         };
         let (root, index) = (into.to_owned(), index.to_owned());

@@ -166,7 +166,7 @@ mod tests {
             objects.diff(None, large).map(|_| ()),
             objects.diff(Some(large), other).map(|_| ()),
             objects.diff(Some(large), small).map(|_| ()),
-            objects.checkout(large, &into),
+            objects.checkout(large, &into).map(drop),
             objects.merge(small, large, other, Labels { ours: "o", theirs: "t" }).map(|_| ()),
         ];
         for (nth, failure) in failures.into_iter().enumerate() {

@@ -17,6 +17,7 @@ use crate::change::Digest;
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::folder_lock::FolderLock;
+use crate::forgotten;
 use crate::pack::Pack;
 use crate::temporaries::Temporaries;
 use crate::tree::{EMPTY_TREE, ObjectId};
@@ -138,7 +139,7 @@ impl ObjectKind {
 }
 
 /// The most bytes of an object that is read. Files are stored up to a size that is far below.
-const MAX_OBJECT_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_OBJECT_BYTES: u64 = 1 << 30;
 /// The most bytes of the header of an object.
 const MAX_HEADER_BYTES: u64 = 64;
 
@@ -225,6 +226,9 @@ impl Objects {
             return Ok(Vec::new());
         }
         let missing = || {
+            if kind == ObjectKind::Blob && self.forgotten_files().contains_key(&id) {
+                return forgotten::forgotten_content();
+            }
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
             Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
         };
@@ -253,7 +257,12 @@ impl Objects {
         if let Some(digest) = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(*digest);
         }
-        let digest = Digest::compute(&self.get(id, ObjectKind::Blob)?);
+        let digest = match self.get(id, ObjectKind::Blob) {
+            Err(error) if error.kind() == ErrorKind::Forgotten => {
+                self.forgotten_files().get(&id).map(|file| file.digest).ok_or(error)?
+            }
+            content => Digest::compute(&content?),
+        };
         self.cache_digest(id, digest);
         Ok(digest)
     }
@@ -390,6 +399,11 @@ impl Objects {
         packs.list.iter().rev().find_map(|pack| Some((pack.clone(), pack.offset_of(id)?)))
     }
 
+    /// Returns true if an object has a file of its own.
+    pub(crate) fn has_loose(&self, id: ObjectId) -> bool {
+        self.loose_path(id).exists()
+    }
+
     /// Returns the path of an object that has a file of its own.
     fn loose_path(&self, id: ObjectId) -> PathBuf {
         let hex = id.to_string();
@@ -490,16 +504,6 @@ pub(crate) fn io_error(path: &Path, operation: &str, error: io::Error) -> Error 
 pub(crate) const MAX_SMALL_FILE_BYTES: u64 = 16 << 10;
 /// The most bytes of an index: of a directory, or of a pack.
 pub(crate) const MAX_INDEX_BYTES: u64 = 256 << 20;
-
-/// Reads a file that is not longer than `max`: its directory may come from elsewhere.
-pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!("it has more than {max} bytes"))),
-        false => Ok(bytes),
-    }
-}
 
 /// Makes the names of the directories durable that objects lie in, up to that of the folder itself.
 fn sync_directories(folder: &Path) -> io::Result<()> {

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{self, Objects};
 use crate::restore::Restore;
 use crate::tree::ObjectId;
-use crate::{changes, disk, index};
+use crate::{changes, disk, index, regular_file};
 
 /// A directory with fewer files than this is copied: that is fast, and an ordinary directory needs no mount.
 const MIN_FILES_FOR_OVERLAY: usize = 1_000;
@@ -39,7 +39,7 @@ const BASE_FILE: &str = "below";
 const LOCK_FILE: &str = "lock";
 
 /// The end of the name of the layers directory.
-const LAYERS_SUFFIX: &str = ".layers";
+pub(crate) const LAYERS_SUFFIX: &str = ".layers";
 
 /// The number of attempts to mount a fork that another process unmounts at the same time.
 const MAX_MOUNT_TRIES: usize = 16;
@@ -136,7 +136,8 @@ pub(crate) fn unmount_fork(directory: &Path) {
 
 /// Returns the base version of a fork; none for an ordinary directory.
 pub(crate) fn base_of(directory: &Path) -> Option<ObjectId> {
-    let bytes = objects::read_at_most(&layers_dir(directory).join(BASE_FILE), objects::MAX_SMALL_FILE_BYTES).ok()?;
+    let bytes =
+        regular_file::read_at_most(&layers_dir(directory).join(BASE_FILE), objects::MAX_SMALL_FILE_BYTES).ok()?;
     ObjectId::from_hex(std::str::from_utf8(&bytes).ok()?.trim())
 }
 
@@ -198,7 +199,7 @@ impl OverlayMount {
             return Ok(None);
         }
         let base = || {
-            let bytes = objects::read_at_most(&file, objects::MAX_SMALL_FILE_BYTES);
+            let bytes = regular_file::read_at_most(&file, objects::MAX_SMALL_FILE_BYTES);
             let bytes = bytes.map_err(|error| objects::io_error(&file, "read", error))?;
             let text = String::from_utf8_lossy(&bytes);
             let damaged = |what: String| Error::new(ErrorKind::Damaged, what);

@@ -10,6 +10,9 @@ use crate::index;
 use crate::objects::Objects;
 use crate::tree::ObjectId;
 
+/// The end of the name of the layers directory.
+pub(crate) const LAYERS_SUFFIX: &str = ".layers";
+
 /// A type without values: no overlay is ever mounted.
 #[derive(Debug)]
 pub(crate) enum OverlayMount {}

@@ -1,5 +1,7 @@
 //! Pack files: many objects in one file, with an index of their offsets.
 
+mod reindex;
+
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,9 +12,8 @@ use flate2::write::ZlibEncoder;
 
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
-use crate::objects::{
-    COMPRESSION_LEVEL, MAX_INDEX_BYTES, ObjectKind, Objects, checksum, io_error, read_at_most, too_large,
-};
+use crate::objects::{COMPRESSION_LEVEL, MAX_INDEX_BYTES, ObjectKind, Objects, checksum, io_error, too_large};
+use crate::regular_file::read_at_most;
 use crate::tree::ObjectId;
 
 /// A pack that can be read.
@@ -57,6 +58,8 @@ const LARGE_OFFSET_FLAG: u32 = 1 << 31;
 
 /// The length of the checksum at the end of a pack.
 pub(crate) const CHECKSUM_BYTES: u64 = 20;
+/// The size of the blocks in which objects are copied from pack to pack.
+const COPY_BLOCK_BYTES: usize = 1 << 18;
 /// The length of the header of a pack.
 const HEADER_BYTES: u64 = 12;
 
@@ -257,6 +260,25 @@ impl PackWriter {
         Ok(())
     }
 
+    /// Copies an object from another pack, as it is stored there. It is copied in blocks: the index of a pack may come from elsewhere,
+    /// and may name any length.
+    pub(crate) fn copy(&mut self, id: ObjectId, pack: &Pack, start: u64, end: u64) -> io::Result<()> {
+        let (mut crc, mut at, mut block) = (Crc::new(), start, vec![0; COPY_BLOCK_BYTES]);
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(block.len());
+            let read = read_full_at(&pack.file, &mut block[..wanted], at)?;
+            if read < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            crc.update(&block[..read]);
+            self.file.write_all(&block[..read])?;
+            at += read as u64;
+        }
+        self.objects.push(PackEntry { id, crc: crc.sum(), offset: self.at });
+        self.at += end - start;
+        Ok(())
+    }
+
     /// Writes the index, and renames both files to their final names.
     pub(crate) fn finish(mut self) -> Result<Pack> {
         let path = self.path.clone();
@@ -287,39 +309,9 @@ impl PackWriter {
         let name = format!("pack-{}", ObjectId(sum));
         std::fs::rename(&self.path, self.folder.join(format!("{name}.pack")))?;
         let index = self.folder.join(format!("{name}.idx"));
-        let bytes = self.encode_index(&sum);
+        let bytes = encode_index(&mut self.objects, &sum);
         self.home.temporaries().write_new(&index, &bytes)?;
         Ok(index)
-    }
-
-    /// Returns the bytes of the index.
-    fn encode_index(&mut self, sum: &[u8; 20]) -> Vec<u8> {
-        self.objects.sort_unstable_by_key(|object| object.id);
-        let objects = &self.objects;
-        let mut bytes = Vec::with_capacity(IDS_OFFSET + objects.len() * 28 + 40);
-        bytes.extend_from_slice(b"\xfftOc\0\0\0\x02");
-        for first in 0..=255_u8 {
-            let until = objects.partition_point(|object| object.id.0[0] <= first);
-            bytes.extend_from_slice(&(until as u32).to_be_bytes());
-        }
-        objects.iter().for_each(|object| bytes.extend_from_slice(&object.id.0));
-        objects.iter().for_each(|object| bytes.extend_from_slice(&object.crc.to_be_bytes()));
-        let mut large = Vec::new();
-        for object in objects {
-            let offset = match u32::try_from(object.offset) {
-                Ok(offset) if offset < LARGE_OFFSET_FLAG => offset,
-                _ => {
-                    large.extend_from_slice(&object.offset.to_be_bytes());
-                    LARGE_OFFSET_FLAG | (large.len() / 8 - 1) as u32
-                }
-            };
-            bytes.extend_from_slice(&offset.to_be_bytes());
-        }
-        bytes.extend_from_slice(&large);
-        bytes.extend_from_slice(sum);
-        let own = checksum(&[&bytes]);
-        bytes.extend_from_slice(&own);
-        bytes
     }
 }
 
@@ -328,6 +320,36 @@ impl Drop for PackWriter {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Returns the bytes of the index of a pack with these objects and this checksum.
+fn encode_index(objects: &mut [PackEntry], sum: &[u8; 20]) -> Vec<u8> {
+    objects.sort_unstable_by_key(|object| object.id);
+    let objects = &*objects;
+    let mut bytes = Vec::with_capacity(IDS_OFFSET + objects.len() * 28 + 40);
+    bytes.extend_from_slice(b"\xfftOc\0\0\0\x02");
+    for first in 0..=255_u8 {
+        let until = objects.partition_point(|object| object.id.0[0] <= first);
+        bytes.extend_from_slice(&(until as u32).to_be_bytes());
+    }
+    objects.iter().for_each(|object| bytes.extend_from_slice(&object.id.0));
+    objects.iter().for_each(|object| bytes.extend_from_slice(&object.crc.to_be_bytes()));
+    let mut large = Vec::new();
+    for object in objects {
+        let offset = match u32::try_from(object.offset) {
+            Ok(offset) if offset < LARGE_OFFSET_FLAG => offset,
+            _ => {
+                large.extend_from_slice(&object.offset.to_be_bytes());
+                LARGE_OFFSET_FLAG | (large.len() / 8 - 1) as u32
+            }
+        };
+        bytes.extend_from_slice(&offset.to_be_bytes());
+    }
+    bytes.extend_from_slice(&large);
+    bytes.extend_from_slice(sum);
+    let own = checksum(&[&bytes]);
+    bytes.extend_from_slice(&own);
+    bytes
 }
 
 /// Returns the length of a pack whose objects take this many bytes.
@@ -346,13 +368,6 @@ pub(crate) fn index_bytes(lengths: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl PackedObject {
-    /// Copies an object from another pack, as it is stored there.
-    pub(crate) fn copy(pack: &Pack, start: u64, end: u64) -> io::Result<Self> {
-        let mut bytes = vec![0; usize::try_from(end - start).map_err(io::Error::other)?];
-        let read = read_full_at(&pack.file, &mut bytes, start)?;
-        if read == bytes.len() { Ok(PackedObject(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-    }
-
     pub(crate) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(content.len() / 2 + 32);
         let mut size = content.len();

@@ -7,11 +7,11 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 use crate::change::{ChangeKind, FileChange};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::lines::{Hunk, LineIds, diff, is_binary, lines};
 use crate::objects::{ObjectKind, Objects};
 use crate::tree::{Mode, TreeId};
-use crate::{ObjectId, paths};
+use crate::{ObjectId, forgotten, paths};
 
 /// The number of unchanged lines around a change.
 const CONTEXT_LINES: usize = 3;
@@ -23,7 +23,8 @@ type PatchSide = Option<PatchFile>;
 struct PatchFile {
     mode: Mode,
     id: ObjectId,
-    content: Vec<u8>,
+    /// None if it was removed on purpose.
+    content: Option<Vec<u8>>,
 }
 
 impl Objects {
@@ -53,13 +54,27 @@ impl Objects {
     /// Reads a file of a tree.
     fn side(&self, tree: TreeId, path: &str) -> Result<PatchSide> {
         let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
-        self.get(id, ObjectKind::Blob).map(|content| Some(PatchFile { mode, id, content }))
+        let content = match self.get(id, ObjectKind::Blob) {
+            Err(error) if error.kind() == ErrorKind::Forgotten => None,
+            content => Some(content?),
+        };
+        Ok(Some(PatchFile { mode, id, content }))
     }
 }
 
 /// Writes the patch of one file.
 fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &PatchSide)) {
     let (a, b) = (paths::patch_path("a", from), paths::patch_path("b", to));
+    let is_forgotten = |side: &PatchSide| side.as_ref().is_some_and(|file| file.content.is_none());
+    let id = |side: &PatchSide| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
+    let name = |side: &PatchSide, name: &str| if side.is_some() { name.to_owned() } else { "/dev/null".to_owned() };
+    let has_changed = id(old) != id(new);
+    if has_changed {
+        // Git skips lines before the first header.
+        for (path, _) in [(from, old), (to, new)].into_iter().filter(|(_, side)| is_forgotten(side)) {
+            let _ = writeln!(text, "{}", forgotten::forgotten_file(path));
+        }
+    }
     let _ = writeln!(text, "diff --git {a} {b}");
     let _ = match (old, new) {
         (None, Some(new)) => writeln!(text, "new file mode {}", new.mode.octal()),
@@ -72,21 +87,25 @@ fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &
     if from != to {
         let _ = writeln!(text, "rename from {}\nrename to {}", paths::patch_path("", from), paths::patch_path("", to));
     }
+    if has_changed && (is_forgotten(old) || is_forgotten(new)) {
+        // A patch that git refuses to apply, instead of one that would write another content.
+        let names = (name(old, &a), name(new, &b));
+        let _ = writeln!(text, "index {}..{}\nBinary files {} and {} differ", id(old), id(new), names.0, names.1);
+        return;
+    }
     let (old_content, new_content) = (content(old), content(new));
     if old_content == new_content {
         return;
     }
     let is_text = |content: &[u8]| !is_binary(content) && std::str::from_utf8(content).is_ok();
     if !is_text(old_content) || !is_text(new_content) {
-        let id = |side: &PatchSide| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
         let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old), id(new));
         // A binary patch contains both directions.
         write_binary(text, new_content);
         write_binary(text, old_content);
         return;
     }
-    let name = |side: &PatchSide, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
-    write_texts(text, (&name(old, a), old_content), (&name(new, b), new_content));
+    write_texts(text, (&name(old, &a), old_content), (&name(new, &b), new_content));
 }
 
 /// Returns the difference between two versions of a text file, as in a patch. A file that did not exist has no version before.
@@ -116,7 +135,7 @@ fn write_texts(text: &mut String, (a, old): (&str, &[u8]), (b, new): (&str, &[u8
 }
 
 fn content(side: &PatchSide) -> &[u8] {
-    side.as_ref().map_or(&[], |file| &file.content)
+    side.as_ref().and_then(|file| file.content.as_deref()).unwrap_or_default()
 }
 
 /// Writes hunks that are close to each other, with the context lines around them.

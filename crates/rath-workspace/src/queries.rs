@@ -6,7 +6,7 @@ use crate::change::FileChange;
 use crate::error::Result;
 use crate::objects::{ObjectKind, Objects};
 use crate::tree::{self, Mode, ObjectId, TreeId};
-use crate::{changes, checkout, paths};
+use crate::{changes, checkout, forgotten, paths};
 
 /// A file in a tree.
 ///
@@ -33,13 +33,20 @@ impl Objects {
     /// Returns the content of a file in a tree, or the target of a link; none if there is no such file.
     pub fn read(&self, tree: TreeId, path: &str) -> Result<Option<Vec<u8>>> {
         let version = self.version(tree, path)?;
-        version.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
+        let read = version.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose();
+        read.map_err(|error| forgotten::with_path(error, path))
     }
 
     /// Returns the content of a file in a tree, and fails if it has more than `max` bytes.
     pub(crate) fn read_at_most(&self, tree: TreeId, path: &str, max: u64) -> Result<Option<Vec<u8>>> {
         let version = self.version(tree, path)?;
-        version.map(|(_, id)| self.get_at_most(id, ObjectKind::Blob, max)).transpose()
+        let read = version.map(|(_, id)| self.get_at_most(id, ObjectKind::Blob, max)).transpose();
+        read.map_err(|error| forgotten::with_path(error, path))
+    }
+
+    /// Returns true if the content of a blob is stored.
+    pub fn has_content(&self, id: ObjectId) -> bool {
+        self.get(id, ObjectKind::Blob).is_ok()
     }
 
     /// Returns all files of a tree, by path.
@@ -55,9 +62,9 @@ impl Objects {
     /// Writes a tree to a new or empty directory.
     ///
     /// Nothing is written outside of the directory: a tree with names that a directory cannot hold is rejected before
-    /// the first write, and links are never followed.
-    pub fn checkout(&self, tree: TreeId, into: &Path) -> Result<()> {
-        checkout::checkout(self, tree.0, into, None).map(drop)
+    /// the first write, and links are never followed. Files whose content was removed on purpose are left out, and returned.
+    pub fn checkout(&self, tree: TreeId, into: &Path) -> Result<Vec<TreeFile>> {
+        checkout::checkout_remembered(self, tree.0, into)
     }
 
     /// Returns the version of a file in a tree; none if there is no such file.

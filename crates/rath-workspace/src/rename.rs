@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::objects::{ObjectKind, Objects};
 use crate::tree::{Mode, ObjectId};
 
@@ -238,7 +238,11 @@ impl RenameSearch<'_> {
         if !source.mode.is_file() || !target.mode.is_file() {
             return Ok(0);
         }
-        let (source, target) = (self.spans(source.id)?, self.spans(target.id)?);
+        let (source, target) = match (self.spans(source.id), self.spans(target.id)) {
+            // Of a file whose content was removed it is not known what it is like.
+            (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::Forgotten => return Ok(0),
+            (source, target) => (source?, target?),
+        };
         let (larger, smaller) = (source.size.max(target.size), source.size.min(target.size));
         if larger * (MAX_SCORE - min_score) < (larger - smaller) * MAX_SCORE || target.size == 0 {
             return Ok(0);

@@ -28,6 +28,8 @@ pub(crate) struct Restore<'a> {
 impl Restore<'_> {
     /// Applies changes. If an untracked file is in the way, none is applied.
     pub(crate) fn run(&self, changed: &[TreeChange]) -> Result<()> {
+        let wanted = changed.iter().filter_map(|change| Some((paths::path_text(&change.path), change.after?.1)));
+        self.objects.check_remembered(wanted)?;
         let mut targets = Vec::new();
         for change in changed {
             match change.after {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use crate::{disk, objects, overlay};
+use crate::{disk, objects, overlay, regular_file};
 
 /// The temporaries of one opening of a folder.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ fn sweep_directory(directory: &Path) {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             overlay::unmount_trial(&path);
         } else if entry.file_name().as_encoded_bytes().ends_with(NOTE_SUFFIX.as_bytes()) {
-            let note = objects::read_at_most(&path, objects::MAX_SMALL_FILE_BYTES);
+            let note = regular_file::read_at_most(&path, objects::MAX_SMALL_FILE_BYTES);
             let _ = note.map(|note| remove_noted(&disk::path_from_bytes(&note)));
         }
     }

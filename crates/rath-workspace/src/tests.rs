@@ -99,3 +99,20 @@ fn after_a_restart_a_file_that_was_changed_shortly_before_is_read_again() {
     std::fs::write(&index, bytes).expect("an index");
     assert_eq!(id(), sure.dir.entries[0].id);
 }
+
+#[test]
+fn a_temporary_checkout_outlives_the_handle_that_wrote_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let project = folder.path().join("project");
+    std::fs::create_dir(&project).expect("a directory");
+    std::fs::write(project.join("a.txt"), "one").expect("written");
+    let objects = Objects::open(&folder.path().join("versions")).expect("versions");
+    let mut workspace = Workspace::open(&project, &objects, &folder.path().join("index")).expect("a workspace");
+    let tree = workspace.snapshot().expect("a snapshot").tree;
+    let checkout = objects.temp_checkout(tree).expect("a checkout");
+    drop((workspace, objects));
+    assert_eq!(std::fs::read_to_string(checkout.path().join("a.txt")).expect("read"), "one");
+    let path = checkout.path().to_owned();
+    drop(checkout);
+    assert!(!path.exists());
+}

@@ -12,6 +12,7 @@ use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Step, StepId};
 
+use rath_workspace::open_regular_file;
 use serde::{Deserialize, Serialize};
 
 use crate::blocking::run_blocking;
@@ -22,6 +23,9 @@ use crate::store::{Signature, Signer};
 
 /// The number of bytes that are read or written at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
+
+/// The most bytes of a session file at a path of others.
+const MAX_REGULAR_BYTES: u64 = 4 << 30;
 
 /// The contents of a session file.
 ///
@@ -110,8 +114,25 @@ impl Session {
     /// Reads a session from a file, on the current thread. See [`open`](Session::open).
     pub fn open_blocking(path: impl AsRef<Path>) -> Result<SessionFile> {
         let path = path.as_ref();
+        let file = File::open(path).map_err(|error| io_error("open", path, error))?;
+        Session::read_file(path, file)
+    }
+
+    /// Reads a session from a path of others, on the current thread: from a regular file that is not too long.
+    pub(crate) fn open_regular_blocking(path: &Path) -> Result<SessionFile> {
+        let open = || {
+            let file = open_regular_file(path)?;
+            match file.metadata()?.len() {
+                length if length > MAX_REGULAR_BYTES => Err(std::io::Error::other("it is too long")),
+                // A file that grows all the time is not followed.
+                length => Ok(file.take(length)),
+            }
+        };
+        Session::read_file(path, open().map_err(|error| io_error("open", path, error))?)
+    }
+
+    fn read_file(path: &Path, mut file: impl Read) -> Result<SessionFile> {
         let mut reader = Reader::new();
-        let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
         for_each_block(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
         let contents = reader.finish().map_err(|error| format_error(path, &error))?;
         let session = Session::resume(contents.record);
@@ -383,7 +404,7 @@ fn write_to(
 }
 
 /// Reads a file to its end, block by block.
-fn for_each_block(file: &mut File, mut consume: impl FnMut(&[u8])) -> std::io::Result<()> {
+fn for_each_block(file: &mut impl Read, mut consume: impl FnMut(&[u8])) -> std::io::Result<()> {
     let mut block = vec![0; BLOCK_BYTES];
     loop {
         match file.read(&mut block) {

@@ -4,6 +4,8 @@
 //! names, and the next collection finishes: the directories that are still to be looked at are noted beside the store.
 
 mod directory;
+mod forget;
+mod forgotten_files;
 mod names;
 mod pending;
 mod retention;
@@ -19,9 +21,10 @@ use self::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result, StoreList, StoreUri};
-use crate::store::{FreedSpace, Store, StoreError, StoreErrorKind, rath_dir};
+use crate::store::{FreedSpace, Store, StoreError, rath_dir};
 use crate::workspace::{CollectMode, FileCount};
 
+pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
 pub use self::retention::{KeepReason, Retention, RetentionPlan, RetentionRule};
 
 /// A collection: deletes sessions, and frees the space that no session needs.
@@ -71,10 +74,45 @@ pub struct DirectoryReport {
     pub directory: PathBuf,
     /// The files that were removed.
     pub removed: RemovedFiles,
-    /// Forks of deleted sessions with changes that no step records. They were kept.
-    pub edited_forks: Vec<PathBuf>,
+    /// Forks of deleted sessions with files that no step records. They were kept.
+    pub kept_forks: Vec<KeptFork>,
+    /// Packs of versions whose index is lost, and cannot be computed. They were kept.
+    pub kept_packs: Vec<PathBuf>,
     /// The reason why nothing was removed, if that is so.
     pub skipped: Option<SkipReason>,
+}
+
+/// The directory of a fork of a deleted session, which was kept.
+///
+/// Part of [`DirectoryReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFork {
+    /// The directory.
+    pub path: PathBuf,
+    /// The reason why it was kept.
+    pub reason: KeptForkReason,
+}
+
+/// The reason why the directory of a fork was kept.
+///
+/// Part of [`KeptFork`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeptForkReason {
+    /// Its files differ from every tree that a step records.
+    Edited,
+    /// It has files that no tree holds: files that are ignored or too large.
+    Untracked {
+        /// The first of them.
+        paths: Vec<String>,
+        /// The number of all of them.
+        count: u64,
+    },
+    /// Its files could not be read.
+    Unreadable {
+        /// The error.
+        why: String,
+    },
 }
 
 /// The files that were removed from a directory, by kind.
@@ -148,7 +186,7 @@ impl Gc {
         self
     }
 
-    /// Removes also the directories of forks with changes that no step records.
+    /// Removes also the directories of forks with files that no step records.
     pub fn remove_edited_forks(mut self) -> Self {
         self.removes_edited_forks = true;
         self
@@ -166,16 +204,17 @@ impl Gc {
     pub async fn run(&self, store: &Store, delete: &[BranchId], directory: &Path) -> Result<GcReport> {
         let mut report = GcReport::default();
         let families = store.list().await?.into_iter().map(|summary| summary.family).collect::<HashSet<_>>();
-        let deleted: HashSet<BranchId> = delete.iter().copied().collect();
         let pending = PendingDirs::of(store);
         let directories = {
             let (store, pending, directory) = (store.clone(), pending.clone(), directory.to_owned());
-            let (families, deleted) = (families.clone(), deleted.clone());
+            let deleted = delete.iter().copied().collect();
             run_blocking(move || find_directories(&store, &pending, &directory, &families, &deleted)).await?
         };
+        let mut gone = HashSet::new();
         if self.is_dry_run {
-            report.store = store.measure_delete(delete).await?;
-            report.deleted = delete.to_vec();
+            let deletion = store.measure_delete(delete).await?;
+            gone.extend(&deletion.deleted);
+            (report.deleted, report.refused, report.store) = (deletion.deleted, deletion.refused, deletion.freed);
         } else {
             let (pending, noted, trees) = (pending.clone(), directories.clone(), directories.deleted_trees.clone());
             run_blocking(move || -> Result<()> {
@@ -186,10 +225,10 @@ impl Gc {
                 Ok(pending.add(&noted.roots)?)
             })
             .await?;
-            (report.deleted, report.refused) = delete_all(store, delete).await?;
+            let deletion = store.delete_all(delete).await?;
+            (report.deleted, report.refused) = (deletion.deleted, deletion.refused);
             report.store = store.compact().await?;
         }
-        let gone = if self.is_dry_run { deleted } else { HashSet::new() };
         for root in &directories.roots {
             let gc =
                 DirectoryGc { root: root.clone(), options: self.clone(), store: store.clone(), gone: gone.clone() };
@@ -197,7 +236,7 @@ impl Gc {
         }
         if !self.is_dry_run {
             // A directory with forks that were kept is looked at again.
-            let is_finished = |done: &&DirectoryReport| done.skipped.is_none() && done.edited_forks.is_empty();
+            let is_finished = |done: &&DirectoryReport| done.skipped.is_none() && done.kept_forks.is_empty();
             let finished = report.directories.iter().filter(is_finished);
             let finished: Vec<_> = finished.map(|done| done.directory.clone()).collect();
             run_blocking(move || pending.remove(&finished).map_err(Error::from)).await?;
@@ -246,41 +285,28 @@ fn find_directories(
     deleted: &HashSet<BranchId>,
 ) -> Result<GcDirs> {
     let mut names = VersionNames::default();
-    let kept = families.difference(deleted).copied().collect();
-    store.visit_json(&kept, |json| names.add_place(json))?;
+    let kept: Vec<_> = families.difference(deleted).copied().collect();
+    store.visit_json(&kept, |_, json| names.add_place(json))?;
     let mut of_deleted = VersionNames::default();
-    store.visit_json(deleted, |json| of_deleted.add_step(json))?;
+    let deleted: Vec<_> = deleted.iter().copied().collect();
+    store.visit_json(&deleted, |_, json| of_deleted.add_step(json))?;
     let places = names.places.iter().chain(&of_deleted.places);
     let placed = places.filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
     // A session of others may name any directory. One whose versions it names has this store in its list.
     let own = StoreUri::of(store);
-    let is_listed = |root: &PathBuf| {
-        let listed = StoreList::of(root).read().unwrap_or_default();
-        listed.iter().any(|uri| Some(StoreUri::from_list(uri, root)) == own)
-    };
-    let placed = placed.filter(is_listed);
-    let candidates = placed.chain([directory.to_owned()]).chain(pending.read());
+    let placed = placed.filter(|root| is_listed(root, own.as_ref()));
+    let candidates = placed.chain([directory.to_owned()]).chain(pending.read()?);
     let roots = candidates.filter_map(|root| root.canonicalize().ok());
-    let has_versions = |root: &PathBuf| root.join(RATH_DIR).join("workspace").is_dir();
-    Ok(GcDirs { roots: roots.filter(has_versions).collect(), deleted_trees: of_deleted.trees })
+    Ok(GcDirs { roots: roots.filter(|root| has_versions(root)).collect(), deleted_trees: of_deleted.trees })
 }
 
-/// Deletes sessions, those first that rest on others. Returns the deleted ones, and those that could not be deleted.
-async fn delete_all(store: &Store, families: &[BranchId]) -> Result<(Vec<BranchId>, Vec<(BranchId, StoreError)>)> {
-    let (mut deleted, mut rest) = (Vec::new(), families.to_vec());
-    loop {
-        let mut refused = Vec::new();
-        let before = deleted.len();
-        for family in std::mem::take(&mut rest) {
-            match store.delete(family).await {
-                Ok(()) => deleted.push(family),
-                Err(error) if error.kind() == StoreErrorKind::Conflict => refused.push((family, error)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if refused.is_empty() || deleted.len() == before {
-            return Ok((deleted, refused));
-        }
-        rest = refused.into_iter().map(|(family, _)| family).collect();
-    }
+/// Returns true if a store is in the list of a directory. Blocks.
+fn is_listed(root: &Path, store: Option<&StoreUri>) -> bool {
+    let listed = StoreList::of(root).read().unwrap_or_default();
+    listed.iter().any(|uri| Some(&StoreUri::from_list(uri, root)) == store)
+}
+
+/// Returns true if versions of the files in a directory are stored. Blocks.
+fn has_versions(root: &Path) -> bool {
+    root.join(RATH_DIR).join("workspace").is_dir()
 }

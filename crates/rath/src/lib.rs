@@ -79,8 +79,8 @@ pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
-    Ask, Author, Bisected, Blame, Certificate, Difference, Error, Event, EventKind, Line, Origin, Result, Resumed,
-    Session, StoredSession, ToolChange,
+    Ask, Author, Bisected, Blame, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line, Origin,
+    Result, Resumed, Session, StoredSession, ToolChange,
 };
 pub use store::Store;
 

@@ -7,6 +7,7 @@
 //! Nothing here knows a session: reading and resuming sessions is in the session's own modules.
 
 mod branch_writer;
+mod deletion;
 mod error;
 mod holder;
 mod jsonl;
@@ -34,6 +35,7 @@ use rath_record::{BranchId, Digest, Parent, Payload, Step, StepId, StorageState,
 use crate::blocking::run_blocking;
 use crate::secrets::Secrets;
 
+pub use deletion::Deletion;
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
@@ -158,31 +160,43 @@ pub trait StoreBackend: Send + Sync + 'static {
         Ok(self.read(branch, rows)?.head.into_iter().collect())
     }
 
-    /// Calls a function with the JSON of every step that the branches of some sessions descend from. Fails if one of the steps cannot
-    /// be read.
+    /// Calls a function with the JSON of every step that the branches of some sessions descend from, and the session. A step that
+    /// several of these sessions share is passed with the first of them. Fails if one of the steps cannot be read.
     fn visit_json(
         &self,
-        families: &HashSet<BranchId>,
+        families: &[BranchId],
         rows: &Arc<StepPlaces>,
-        visit: &mut dyn FnMut(&str),
+        visit: &mut dyn FnMut(BranchId, &str),
     ) -> Result<()> {
-        let mut heads = Vec::new();
-        for summary in self.list()?.into_iter().filter(|summary| families.contains(&summary.family)) {
-            let stored = self.read(summary.branch, rows)?;
-            if let Some(damage) = stored.damage.first() {
-                return Err(StoreError::new(StoreErrorKind::Damaged, damage));
-            }
-            heads.extend(stored.head);
+        let mut branches: HashMap<BranchId, Vec<BranchId>> = HashMap::new();
+        for summary in self.list()? {
+            branches.entry(summary.family).or_default().push(summary.branch);
         }
-        Lineage::new(heads).walk().into_iter().for_each(|step| visit(&step.json()));
+        let mut visited = HashSet::new();
+        for family in families {
+            let mut heads = Vec::new();
+            for branch in branches.remove(family).unwrap_or_default() {
+                let stored = self.read(branch, rows)?;
+                if let Some(damage) = stored.damage.first() {
+                    return Err(StoreError::new(StoreErrorKind::Damaged, damage));
+                }
+                heads.extend(stored.head);
+            }
+            let lineage = Lineage::new(heads);
+            let new = lineage.walk().into_iter().filter(|step| visited.insert(step.id()));
+            new.for_each(|step| visit(*family, &step.json()));
+        }
         Ok(())
     }
 
     /// Checks the whole store.
     fn check(&self) -> Result<CheckReport>;
 
-    /// Erases the content of a step. The step keeps its place in the record, and the record still verifies.
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased>;
+    /// Erases the content of a step, wherever this store has it: sessions that begin alike have the same steps. The step keeps its
+    /// place in the record, and the record still verifies.
+    ///
+    /// Fails, and changes nothing, if another writer holds the branch. A step that was erased before is erased again.
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<ErasedStep>;
 
     /// Deletes a session with all its branches, unless other sessions descend from them.
     fn delete(&self, family: BranchId) -> Result<()>;
@@ -190,10 +204,9 @@ pub trait StoreBackend: Send + Sync + 'static {
     /// Frees space that is no longer used.
     fn compact(&self) -> Result<FreedSpace>;
 
-    /// Returns the space that deleting some sessions and [`compact`](StoreBackend::compact) would free. Changes nothing.
-    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
-        let _ = families;
-        Ok(FreedSpace::default())
+    /// Returns the result that deleting some sessions and [`compact`](StoreBackend::compact) would have. Changes nothing.
+    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
+        Ok(Deletion { deleted: families.to_vec(), ..Deletion::default() })
     }
 }
 
@@ -340,7 +353,7 @@ pub struct CheckReport {
 /// Returned by [`Store::compact`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreedSpace {
-    /// The number of bytes.
+    /// The number of bytes. If a copy is kept until other processes are done, they are freed then.
     pub bytes: u64,
     /// The number of steps that no branch descended from.
     pub steps: u64,
@@ -348,9 +361,20 @@ pub struct FreedSpace {
     pub erased: Erased,
 }
 
+/// The result of erasing a step.
+///
+/// Returned by [`StoreBackend::forget`].
+#[derive(Debug, Default)]
+pub struct ErasedStep {
+    /// The extent to which the content is erased.
+    pub erased: Erased,
+    /// The sessions whose own copy of the step still has its content, each with the reason.
+    pub refused: Vec<(BranchId, StoreError)>,
+}
+
 /// The extent to which removed content is erased from the files of a store.
 ///
-/// Returned by [`Store::forget`].
+/// Part of [`ErasedStep`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Erased {
     /// No copy is left.
@@ -544,8 +568,8 @@ impl Store {
         self.call(|store| store.backend.check()).await
     }
 
-    /// Erases the content of a step. The step keeps its place in the record, and the record still verifies.
-    pub async fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
+    /// Erases the content of a step in this store.
+    pub(crate) async fn erase_step(&self, branch: BranchId, step: StepId) -> Result<ErasedStep> {
         self.0.writer_thread.0.call(move |backend| backend.forget(branch, step)).await
     }
 
@@ -559,8 +583,16 @@ impl Store {
         self.0.writer_thread.0.call(|backend| backend.compact()).await
     }
 
-    /// Returns the space that deleting some sessions and [`compact`](Store::compact) would free. Changes nothing.
-    pub async fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+    /// Deletes sessions, those first that rest on others. A session that cannot be deleted, because a process writes it or another
+    /// session rests on it, is part of the result.
+    pub async fn delete_all(&self, families: &[BranchId]) -> Result<Deletion> {
+        let families = families.to_vec();
+        let delete = move |backend: &dyn StoreBackend| Deletion::in_rounds(&families, |family| backend.delete(family));
+        self.0.writer_thread.0.call(delete).await
+    }
+
+    /// Returns the result that [`delete_all`](Store::delete_all) and [`compact`](Store::compact) would have. Changes nothing.
+    pub async fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
         let families = families.to_vec();
         self.call(move |store| store.backend.measure_delete(&families)).await
     }
@@ -573,8 +605,8 @@ impl Store {
         }
     }
 
-    /// Calls a function with the JSON of every step of some sessions. Blocks.
-    pub(crate) fn visit_json(&self, families: &HashSet<BranchId>, mut visit: impl FnMut(&str)) -> Result<()> {
+    /// Calls a function with the JSON of every step of some sessions, and the session. Blocks.
+    pub(crate) fn visit_json(&self, families: &[BranchId], mut visit: impl FnMut(BranchId, &str)) -> Result<()> {
         self.0.backend.visit_json(families, &self.0.rows, &mut visit)
     }
 

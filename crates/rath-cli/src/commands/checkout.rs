@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rath::CheckoutReport;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
 
@@ -27,16 +28,20 @@ pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
     let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let files = loaded.session.checkout(&args.directory).await?;
+    let CheckoutReport { files, forgotten } = loaded.session.checkout(&args.directory).await?;
     let step = loaded.session.head().map(|step| step.id());
     if args.json {
         let (tree, directory) = (loaded.session.tree(), &args.directory);
-        let json = json!({"shared": step, "tree": tree, "directory": directory, "files": files});
+        let json =
+            json!({"shared": step, "tree": tree, "directory": directory, "files": files, "forgotten": forgotten});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let of_step = step.map(|step| format!(" of step {}", output::short(&step))).unwrap_or_default();
         let directory = one_line(&args.directory.display().to_string());
         output::message!("wrote {}{of_step} to {directory}", count(files, "file"));
+    }
+    for path in &forgotten {
+        output::warning(&format!("{} is left out: its content was removed with `rath forget`", one_line(path)));
     }
     Ok(exit)
 }

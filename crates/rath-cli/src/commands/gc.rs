@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use rath::gc::{DirectoryReport, Gc, GcReport, KeepReason, RetentionPlan, RetentionRule, SkipReason};
+use rath::gc::{
+    DirectoryReport, Gc, GcReport, KeepReason, KeptFork, KeptForkReason, RetentionPlan, RetentionRule, SkipReason,
+};
 use rath::record::draw::{count, preview};
 use rath::store::{BranchSummary, Erased};
 use rath::{BranchId, Store};
 use serde_json::{Value, json};
 
-use super::forget::LOG_KEEPS;
+use super::forget::log_keeps;
 use crate::configuration;
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::retention::GcRules;
@@ -28,7 +30,8 @@ use crate::sessions::{self, StoreArg};
 ///   max-size = "2G"
 ///   keep-named = true
 ///
-/// No rule deletes a session that is running, or that has calls waiting for you.
+/// No rule deletes a session that is running, that has calls waiting for you, or whose age is not known. If what stays in any case is
+/// larger than max-size, that rule deletes nothing.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct GcArgs {
@@ -45,10 +48,11 @@ pub(crate) struct GcArgs {
     /// Print what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Remove forks of deleted sessions also if their files were changed outside of the session
+    /// Remove the directories of forks of deleted sessions also if they hold files that no version has: files that you changed, and
+    /// ignored files such as build output
     #[arg(long)]
     force: bool,
-    /// Free what only this store names, which is gone; may be repeated
+    /// Do not keep files for the sessions of this store, because you removed it for good; may be repeated
     #[arg(long, value_name = "STORE")]
     without: Vec<String>,
     /// Look at the files in this directory too, and not only in those that sessions of the store worked in
@@ -71,13 +75,16 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     let mut gc = args.without.iter().fold(Gc::new(), |gc, uri| gc.without_store(uri));
     gc = if args.dry_run { gc.dry_run() } else { gc };
     gc = if args.force { gc.remove_edited_forks() } else { gc };
+    if !args.dry_run {
+        drop(tokio::task::spawn_blocking(rath::sandbox::sweep_temporaries_blocking));
+    }
     let report = gc.run(&store, &delete, &args.directory).await;
     let report = report.map_err(sessions::explain_held)?;
     if !(report.deleted.is_empty() && explicit.iter().any(|family| is_refused(&report, *family))) {
         let titles = list.iter().map(|listed| (listed.branch, &*listed.title)).collect();
         args.print(&plan, &report, &titles)?;
         if report.store.erased == Erased::WhenIdle {
-            output::warning(LOG_KEEPS);
+            output::warning(&log_keeps(&store));
         }
     }
     args.explain(&plan, report, &explicit)
@@ -131,11 +138,12 @@ impl GcArgs {
             let files: Vec<_> = report.directories.iter().map(directory_json).collect();
             let rules: BTreeMap<_, _> =
                 plan.delete.iter().map(|(id, rule)| (id.to_string(), rule_name(*rule))).collect();
-            let kept: BTreeMap<_, _> = plan.kept.iter().map(|(id, why)| (id.to_string(), keep_text(why))).collect();
+            let mut kept: BTreeMap<_, _> = plan.kept.iter().map(|(id, why)| (id.to_string(), keep_text(why))).collect();
+            kept.extend(report.refused.iter().map(|(id, error)| (id.to_string(), error.message())));
             let (deleted, store) = (&report.deleted, report.store);
             let json = json!({
                 "dry_run": self.dry_run, "deleted": deleted, "rules": rules, "kept": kept,
-                "steps": store.steps, "bytes": store.bytes, "files": files,
+                "steps": store.steps, "bytes": store.bytes, "files": files, "unreachable_size": plan.unreachable_size,
             });
             return output::data(|out| output::json_line(out, &json));
         }
@@ -160,6 +168,12 @@ impl GcArgs {
         for (family, why) in &plan.kept {
             output::note(&format!("kept {}: {}", family.short(), keep_text(why)));
         }
+        if let Some(bytes) = plan.unreachable_size {
+            let bytes = count(bytes, "byte");
+            output::note(&format!(
+                "max-size deleted nothing: the sessions that are in use, wait for you or are kept by a rule have {bytes}"
+            ));
+        }
         let mut exit = Exit::Success;
         for directory in &report.directories {
             exit = exit.max(self.explain_directory(directory));
@@ -175,12 +189,15 @@ impl GcArgs {
 
     fn explain_directory(&self, report: &DirectoryReport) -> Exit {
         let own = output::path(&report.directory.join(".rath"));
-        for fork in &report.edited_forks {
-            let fork = output::path(fork);
-            output::note(&format!("kept {fork}: its files were changed outside of the session"));
+        for fork in &report.kept_forks {
+            output::note(&format!("kept {}: {}", output::path(&fork.path), fork_text(fork)));
         }
-        if !report.edited_forks.is_empty() {
+        if !report.kept_forks.is_empty() {
             output::message!("hint: `rath gc --force{}` removes such forks", self.store.option());
+        }
+        for pack in &report.kept_packs {
+            let pack = output::path(pack);
+            output::note(&format!("kept {pack}: its index is lost, and it cannot be read"));
         }
         match &report.skipped {
             None => Exit::Success,
@@ -222,7 +239,7 @@ fn kind_name(kind: &str) -> &str {
         "base_versions" => "shared file",
         "forks" => "fork file",
         "indexes" => "index file",
-        _ => "put-back file",
+        _ => "backup file",
     }
 }
 
@@ -231,7 +248,9 @@ fn directory_json(report: &DirectoryReport) -> Value {
     let mut json: serde_json::Map<_, _> =
         report.removed.kinds().into_iter().map(|(name, counted)| (name.to_owned(), kind(counted))).collect();
     json.insert("directory".to_owned(), json!(report.directory));
-    json.insert("edited_forks".to_owned(), json!(report.edited_forks));
+    let fork_json = |fork: &KeptFork| json!({"path": fork.path, "why": fork_text(fork)});
+    json.insert("kept_forks".to_owned(), report.kept_forks.iter().map(fork_json).collect());
+    json.insert("kept_packs".to_owned(), json!(report.kept_packs));
     let skipped = report.skipped.as_ref().map(|reason| match reason {
         SkipReason::InUse => json!({"why": "in use"}),
         SkipReason::UnreadableStore { uri, why } => json!({"store": uri, "why": why}),
@@ -250,11 +269,28 @@ fn rule_name(rule: RetentionRule) -> &'static str {
     }
 }
 
+fn fork_text(fork: &KeptFork) -> String {
+    match &fork.reason {
+        KeptForkReason::Edited => "its files were changed outside of the session".to_owned(),
+        KeptForkReason::Untracked { paths, count } => {
+            let more = match count.saturating_sub(paths.len() as u64) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("no version has these files: {}{more}", paths.join(", "))
+        }
+        KeptForkReason::Unreadable { why } => format!("its files cannot be read: {why}"),
+        _ => "it may be needed".to_owned(),
+    }
+}
+
 fn keep_text(reason: &KeepReason) -> String {
     match reason {
         KeepReason::InUse { holder } => format!("it is being written by {holder}"),
         KeepReason::Waiting => "it has calls waiting for you".to_owned(),
         KeepReason::Named { name } => format!("its branch is named {}", preview(name)),
+        KeepReason::UnknownAge => "none of its steps has a time, so it is not known how old it is".to_owned(),
+        KeepReason::Damaged { why } => format!("its size is not known: {why}"),
         _ => "it is needed".to_owned(),
     }
 }

@@ -1,13 +1,13 @@
 //! `rath replay`: repeat a session and compare.
 
 use std::future::{Future, IntoFuture, poll_fn};
-use std::path::PathBuf;
 use std::pin::pin;
 use std::task::Poll;
 
 use rath::chunk::Chunk;
 use rath::prelude::*;
 use rath::record::draw::printable;
+use rath::sandbox::TempDir;
 use rath::tool::builtin;
 use rath::view;
 use serde_json::json;
@@ -87,8 +87,8 @@ fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
 async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
-    let directory = TempDir::create()?;
-    let sandbox = sandboxes::strict_sandbox(loaded, args.sandbox.as_deref(), &directory.0).await?;
+    let directory = TempDir::create_blocking("replay")?;
+    let sandbox = sandboxes::strict_sandbox(loaded, args.sandbox.as_deref(), directory.path()).await?;
     match args.sandbox.is_some() {
         true => sandboxes::print_sandbox(&sandbox, true).await?,
         false => sandboxes::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
@@ -196,23 +196,4 @@ async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) ->
         _ => error.into(),
     })?;
     Ok(Exit::Success)
-}
-
-/// A new directory that is removed when it is dropped.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn create() -> std::io::Result<Self> {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let name = format!("rath-replay-{}-{}", std::process::id(), since.as_nanos());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir(&directory)?;
-        Ok(TempDir(directory))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -45,7 +45,7 @@ impl Fixture {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        let mut command = rath_test_support::program(crate::program_path());
         // Arguments after `--` belong to another program.
         let (own, rest) = args.split_at(args.iter().position(|arg| *arg == "--").unwrap_or(args.len()));
         command.args(own).args(["--store", self.store]).args(rest).current_dir(self.folder.path());

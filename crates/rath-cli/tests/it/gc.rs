@@ -272,7 +272,7 @@ fn a_fork_that_was_edited_is_kept_until_it_is_forced() {
         assert!(error.contains("its files were changed outside of the session"), "{error}");
         assert!(!clean.exists() && !remnant.exists());
         assert_eq!(std::fs::read_to_string(edited.join("mine.txt")).expect("read"), "mine\n");
-        assert_eq!(gc(fixture, &[])["files"][0]["edited_forks"].as_array().map(Vec::len), Some(1), "it is still there");
+        assert_eq!(gc(fixture, &[])["files"][0]["kept_forks"].as_array().map(Vec::len), Some(1), "it is still there");
         gc(fixture, &["--force"]);
         assert!(!edited.exists());
         assert!(bytes(&fixture.path("work/.rath")) < MAX_EMPTY_BYTES);
@@ -304,7 +304,7 @@ fn a_collection_that_is_killed_loses_nothing_and_the_next_one_finishes() {
             let again = gc(fixture, &[]);
             let left: u64 = again["files"].as_array().expect("files").iter().map(removed_files).sum();
             assert_eq!(left, 0, "round {round}: {again}");
-            assert_eq!(again["files"][0]["edited_forks"], json!([]), "round {round}");
+            assert_eq!(again["files"][0]["kept_forks"], json!([]), "round {round}");
         }
         assert_eq!([&kept, &fork].map(|id| files(fixture, id)), expected);
         gc(fixture, &["--all"]);
@@ -346,7 +346,8 @@ fn rules_delete_old_sessions_and_never_those_that_wait() {
         gc(fixture, &["--older-than", "0s", "--keep-named"]);
         assert_eq!(sessions(), before - 1);
         // Too large: the oldest go first, and what waits stays.
-        let rest = gc(fixture, &["--max-size", "1K"]);
+        assert!(gc(fixture, &["--max-size", "1K"])["unreachable_size"].as_u64() > Some(1024));
+        let rest = gc(fixture, &["--max-size", "8K"]);
         assert_eq!(rest["rules"].as_object().map(serde_json::Map::len), Some(1), "{rest}");
         assert_eq!(sessions(), 1);
         assert_eq!(fixture.code(&["verify"]), 0);

@@ -7,12 +7,19 @@ mod canaries;
 mod files;
 mod fixture;
 #[cfg(target_os = "linux")]
+mod forget;
+#[cfg(target_os = "linux")]
 mod gc;
+mod gc_keeps;
 mod guests;
 mod hostile_text;
+#[cfg(target_os = "linux")]
+mod kill;
 mod lost;
 #[cfg(target_os = "linux")]
 mod many;
+#[cfg(target_os = "linux")]
+mod model_server;
 #[cfg(unix)]
 mod permissions;
 mod planted;
@@ -286,7 +293,7 @@ fn wrong_use_is_explained() {
               salvage   Copy the undamaged part of a session, and mark what is lost
               export    Write a session to a file, in one of several formats
               import    Copy a session file into the store
-              forget    Remove the text of a step for good; the step itself stays
+              forget    Remove the text and files of a step for good; the step itself stays
               gc        Delete sessions, and free the space that is no longer needed
               config    Show what is configured, or accept the file of a project
               help      Print this message or the help of the given subcommand(s)

@@ -417,8 +417,8 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &expect![[r#"
                 ! the last run did not end properly: process N on HOST
                 ! 2 things changed since the last turn:
-                ! - hold added since `call_2_1` began, by it or by others
-                ! - `call_2_1` (shell) was interrupted, and may or may not have finished
+                ! - hold added after `shell` started, by this call or by others
+                ! - a call of `shell` was interrupted, and may or may not have finished
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 ! error: started, and its end is unknown: `call_2_1` (shell)

@@ -1,6 +1,6 @@
 //! The trees of a workspace over time, and its unresolved conflicts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::chunk::{Call, Chunk, Conflict, Outcome, Strategy, Tree};
 use crate::id::{CallId, StepId};
@@ -195,23 +195,26 @@ pub struct Unobserved {
 ///
 /// See [`Unobserved`] for an example.
 pub fn unobserved(record: &Record) -> Option<Unobserved> {
-    let (mut since, mut calls) = (None, Vec::new());
-    // Ids of calls are unique only within a turn, so results are counted.
-    let mut ended: HashMap<&CallId, usize> = HashMap::new();
+    let (mut since, mut calls): (Option<Tree>, _) = (None, Vec::new());
+    let mut ended: HashSet<&CallId> = HashSet::new();
     for step in record.newest_first() {
+        let tree = step.chunk().tree();
+        since = since.or_else(|| tree.cloned());
         match step.chunk() {
-            chunk if chunk.tree().is_some() || matches!(chunk, Chunk::Placed(_)) => {
-                since = chunk.tree().cloned();
-                break;
-            }
+            Chunk::Placed(_) => break,
+            // The tree of a result lacks the changes of calls of the same answer that had not ended.
+            Chunk::ToolResult(result) if tree.is_some() => _ = ended.insert(&result.call),
+            Chunk::Assistant(_) if since.is_some() => break,
+            _ if tree.is_some() => break,
             // A result that no program recorded was given by a person.
             Chunk::ToolResult(result) if result.outcome != Outcome::Unknown && step.stamp().by.is_some() => {
-                *ended.entry(&result.call).or_default() += 1;
+                ended.insert(&result.call);
             }
-            Chunk::ToolStarted(started) => match ended.get_mut(&started.call) {
-                Some(count) if *count > 0 => *count -= 1,
-                _ => calls.push(started.call.clone()),
-            },
+            Chunk::ToolStarted(started) if !ended.contains(&started.call) && !calls.contains(&started.call) => {
+                calls.push(started.call.clone());
+            }
+            // Ids of calls are unique only within a turn.
+            Chunk::Assistant(answer) => answer.calls.iter().for_each(|call| _ = ended.remove(&call.id)),
             _ => {}
         }
     }

@@ -1,8 +1,9 @@
 //! The views of a record, as tables.
 
 use expect_test::{Expect, expect};
-use rath_record::Record;
-use rath_record::view::{self, CallResult, Freshness, Message};
+use rath_record::chunk::{Call, Observed, Outcome, Placed, ToolResult, ToolStarted, Tree};
+use rath_record::view::{self, CallResult, Freshness, Message, Unobserved};
+use rath_record::{BranchId, Chunk, Record, Stamp};
 
 use crate::support::record;
 
@@ -403,4 +404,66 @@ fn the_tree_is_the_newest_one_recorded() {
     check("observed t1; calls w#1; unknown 1", None);
     check("observed t1; placed local:elsewhere", None);
     check("observed t1; clash a; decided a t2", Some("t2"));
+}
+
+/// A call is observed when its result has a tree, or when the whole workspace was looked at after it began: the result of
+/// another call says nothing about it.
+#[test]
+fn a_call_without_an_end_is_unobserved_until_the_workspace_is_looked_at() {
+    /// Makes a record from words: `ask a b`, `start a`, `end a 1` (with a tree), `end a` (by a program), `skip a`,
+    /// `given a` (by a person), `look 1`, `place`.
+    fn unobserved(words: &str) -> String {
+        let mut record = Record::new();
+        for step in words.split("; ") {
+            let words: Vec<&str> = step.split(' ').collect();
+            let tree = |at: usize| words.get(at).map(|name| Tree((*name).to_owned()));
+            let result = |outcome| ToolResult::new(words[1], outcome, "");
+            let by_program = Stamp::on(BranchId([1; 16])).by("agent");
+            let (chunk, stamp): (Chunk, Stamp) = match words[0] {
+                "ask" => (Chunk::calls(words[1..].iter().map(|id| Call::new(*id, "shell", "{}"))), by_program),
+                "start" => (ToolStarted::new(words[1]).into(), by_program),
+                "end" => (result(Outcome::Ok).with_tree(tree(2)).into(), by_program),
+                "skip" => (result(Outcome::Unknown).into(), Stamp::on(BranchId([1; 16]))),
+                "given" => (result(Outcome::Ok).into(), Stamp::on(BranchId([1; 16]))),
+                "look" => (Observed::new(tree(1).expect("a tree")).into(), by_program),
+                "place" => (Placed::new("local:.").into(), by_program),
+                _ => panic!("`{step}` is no step"),
+            };
+            record.push(chunk, stamp);
+        }
+        match view::unobserved(&record) {
+            None => "none".to_owned(),
+            Some(Unobserved { since, calls, .. }) => {
+                let calls: Vec<_> = calls.iter().map(|call| &*call.0).collect();
+                format!("{} since {}", calls.join(" "), since.map_or("?".to_owned(), |tree| tree.0))
+            }
+        }
+    }
+    for (words, expected) in [
+        ("place; ask a; look 0; start a", "a since 0"),
+        ("place; ask a; look 0; start a; end a 1", "none"),
+        ("place; ask a; look 0; start a; look 1", "none"),
+        ("place; ask a; look 0; start a; skip a", "a since 0"),
+        ("place; ask a; look 0; start a; given a", "a since 0"),
+        // Calls that run at the same time.
+        ("place; ask a b c; look 0; start a; start b; start c; end a 1", "b c since 1"),
+        ("place; ask a b c; look 0; start a; start b; start c; end a 1; end b 2", "c since 2"),
+        ("place; ask a b c; look 0; start a; start b; start c; end b 1; look 2", "none"),
+        ("place; ask a b; look 0; start a; start b; end a 1; skip b", "b since 1"),
+        ("place; ask a b; look 0; start a; start b; end a 1; look 2; skip b; ask", "none"),
+        ("place; ask a b; look 0; start a; start b; end a 1; end b 2; ask", "none"),
+        // One after the other.
+        ("place; ask a b; look 0; start a; end a 1; start b", "b since 1"),
+        // A call that was made again.
+        ("place; ask a; look 0; start a; look 1; start a; end a 2", "none"),
+        ("place; ask a; look 0; start a; start a; end a 2", "none"),
+        ("place; ask a; look 0; start a; start a", "a since 0"),
+        // Another turn has calls with the same ids.
+        ("place; ask a; look 0; start a; end a 1; ask a; start a", "a since 1"),
+        ("place; ask a; start a; end a; ask a; start a; end a", "none"),
+        ("place; ask a; start a; skip a; ask a; start a; end a", "a since ?"),
+        ("ask a; start a; place", "none"),
+    ] {
+        assert_eq!(unobserved(words), expected, "{words}");
+    }
 }

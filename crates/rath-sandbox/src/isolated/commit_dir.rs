@@ -89,7 +89,7 @@ impl CommitDir {
             Err(error) if error.kind() != ErrorKindIo::AlreadyExists => return Err(failed(error)),
             _ => {}
         }
-        let temp = TempDir::create("rath-git").map_err(failed)?;
+        let temp = TempDir::create_blocking("git").map_err(failed)?;
         let path = temp.path().canonicalize().map_err(failed)?;
         for name in WRITTEN_DIRS.into_iter().chain(READ_DIRS).filter(|name| is_directory(name)) {
             std::fs::create_dir(path.join(name)).map_err(failed)?;

@@ -169,7 +169,7 @@ impl IsolatedOptions {
             }
             Walls::Landlock => {
                 self.refuse_without_namespaces()?;
-                let temp = TempDir::create("rath-tmp").map_err(|error| {
+                let temp = TempDir::create_blocking("tmp").map_err(|error| {
                     Error::new(ErrorKind::Io, "cannot create a temporary directory for commands").because(error)
                 })?;
                 let Grants { readable, writable } = Grants::new(&request, &temp.path().canonicalize()?)?;

@@ -53,7 +53,7 @@ impl Spool {
         if let Some(temporary) = self.temporary.get() {
             return Ok(temporary.path());
         }
-        let created = TempDir::create("rath-spool")?;
+        let created = TempDir::create_blocking("spool")?;
         // If another command has just created one, this one is removed.
         Ok(self.temporary.get_or_init(|| created).path())
     }

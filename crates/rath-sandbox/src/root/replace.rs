@@ -36,13 +36,28 @@ impl NewContent<'_> {
     pub(super) fn replace(&self, directory: BorrowedFd<'_>, name: &OsStr, old: Option<&Stat>) -> Result<(), PathError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let staging = self.staging.and_then(|path| rustix::fs::open(path, flags, Mode::empty()).ok());
-        if let Some(staging) = staging.filter(|staging| can_stage(staging, directory)) {
-            match self.write(TempFile::create(staging.as_fd(), None, mode(old))?, directory, name, old) {
-                Err(PathError::Errno(Errno::XDEV)) => {}
-                done => return done,
-            }
+        match staging.filter(|staging| can_stage(staging, directory)) {
+            Some(staging) => self.replace_from(staging.as_fd(), directory, name, old),
+            None => self.write(TempFile::create(directory, self.staging, mode(old))?, directory, name, old),
         }
-        self.write(TempFile::create(directory, self.staging, mode(old))?, directory, name, old)
+    }
+
+    /// Writes a new file in a staging directory and moves it. If that cannot be, it is written beside the old one.
+    fn replace_from(
+        &self,
+        staging: BorrowedFd<'_>,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        old: Option<&Stat>,
+    ) -> Result<(), PathError> {
+        let staged = TempFile::create(staging, None, mode(old)).map_err(PathError::from);
+        match staged.and_then(|temp| self.write(temp, directory, name, old)) {
+            // The staging directory is on another file system, or was removed after it was opened.
+            Err(PathError::Errno(Errno::XDEV | Errno::NOENT)) => {
+                self.write(TempFile::create(directory, self.staging, mode(old))?, directory, name, old)
+            }
+            done => done,
+        }
     }
 
     fn write(
@@ -177,6 +192,26 @@ mod tests {
         assert_eq!(std::fs::read_dir(&staging).expect("listed").count(), 0, "nothing is left");
         let beside = names_seen(&root, None);
         assert!(beside.iter().any(|name| crate::is_temporary_name(name.as_ref())), "without staging: {beside:?}");
+    }
+
+    #[test]
+    fn a_staging_directory_that_was_removed_does_not_keep_a_file_from_being_written() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (project, staging) = (folder.path().join("project"), folder.path().join("staging"));
+        [&project, &staging].iter().for_each(|directory| std::fs::create_dir(directory).expect("a directory"));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let [directory, removed] =
+            [&project, &staging].map(|path| rustix::fs::open(path, flags, Mode::empty()).expect("opened"));
+        // As if it was removed between its opening and its use.
+        std::fs::remove_dir(&staging).expect("removed");
+        let error = TempFile::create(removed.as_fd(), None, mode(None)).err();
+        assert_eq!(error, Some(Errno::NOENT));
+        let (is_cancelled, bytes) = (AtomicBool::new(false), b"text");
+        for staging in [None, Some(&*staging)] {
+            let content = NewContent { bytes, is_cancelled: &is_cancelled, staging };
+            assert!(content.replace_from(removed.as_fd(), directory.as_fd(), OsStr::new("a.txt"), None).is_ok());
+            assert_eq!(std::fs::read(project.join("a.txt")).expect("read"), bytes);
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{CollectMode, unreadable_pack};
+use super::{CollectMode, entries, unreadable_pack};
 use crate::error::Result;
-use crate::objects::{Objects, io_error};
+use crate::objects::{MAX_OBJECT_BYTES, ObjectKind, Objects, io_error};
 use crate::pack::{self, Pack, PackWriter, PackedObject};
 use crate::tree::ObjectId;
 
@@ -18,6 +18,9 @@ pub(super) struct StoredPack {
     ranges: Vec<PackRange>,
     bytes: u64,
 }
+
+/// The most bytes that an object takes in a pack: text that cannot be compressed grows a little.
+const MAX_STORED_BYTES: u64 = MAX_OBJECT_BYTES + MAX_OBJECT_BYTES / 1000 + 1024;
 
 /// The place of one object in a pack.
 struct PackRange {
@@ -31,7 +34,7 @@ impl StoredPack {
     pub(super) fn open_all(objects: &Objects) -> Result<Vec<Self>> {
         let packs = objects.packs();
         // The objects of a pack whose index is damaged are not known, and may be named.
-        for entry in super::entries(&objects.folder().join("objects/pack"))? {
+        for entry in entries(&objects.folder().join("objects/pack"))? {
             let path = entry.path();
             if path.extension().is_some_and(|it| it == "idx") && !packs.iter().any(|pack| pack.index() == path) {
                 return Err(unreadable_pack(&path));
@@ -48,7 +51,8 @@ impl StoredPack {
         let ends = places.iter().skip(1).map(|(_, offset)| *offset).chain([end]);
         let ranges: Vec<_> =
             places.iter().zip(ends).map(|((id, start), end)| PackRange { id: *id, start: *start, end }).collect();
-        if ranges.iter().any(|range| range.start >= range.end) {
+        let is_wrong = |range: &PackRange| range.start >= range.end || range.end - range.start > MAX_STORED_BYTES;
+        if ranges.iter().any(is_wrong) {
             return Err(unreadable_pack(&path));
         }
         let bytes = pack.length() + fs::metadata(&index).map_or(0, |metadata| metadata.len());
@@ -77,10 +81,48 @@ impl StoredPack {
         self.pack.files()
     }
 
-    /// Returns true if each object is stored as a whole. Git writes packs in which it is not, and they stay as they are.
+    /// Returns true if the pack has no index on the disk.
+    pub(super) fn is_unindexed(&self) -> bool {
+        !self.pack.index().exists()
+    }
+
+    /// Writes the index of a pack that has none.
+    pub(super) fn write_index(&self, objects: &Objects) -> Result<()> {
+        let path = self.pack.index();
+        self.pack.write_index(objects).map_err(|error| io_error(path, "write", error))
+    }
+
+    /// Returns an object that is stored as a difference to another, as a whole.
+    fn unpack(&self, range: &PackRange) -> Result<PackedObject> {
+        let [_, path] = self.pack.files();
+        let (kind, content) = self.pack.read(range.start, u64::MAX)?;
+        let kind = [ObjectKind::Blob, ObjectKind::Tree].into_iter().find(|known| known.name() == kind);
+        let kind = kind.ok_or_else(|| unreadable_pack(&path))?;
+        PackedObject::new(kind, &content).map_err(|error| io_error(&path, "read", error))
+    }
+
+    /// Returns true if each object is stored as a whole. Git writes packs in which it is not, and they stay as they are, unless they
+    /// hold a file that is forgotten.
     pub(super) fn can_be_split(&self) -> bool {
         self.ranges.iter().all(|range| self.pack.is_whole(range.start))
     }
+}
+
+/// Reads the packs without an index, so that their objects are found: a process was killed before it wrote or after it removed the
+/// index, or the index was lost. Returns the packs that cannot be read.
+pub(super) fn read_unindexed(objects: &Objects) -> Result<Vec<PathBuf>> {
+    let mut unreadable = Vec::new();
+    for entry in entries(&objects.folder().join("objects/pack"))? {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "pack") && !path.with_extension("idx").exists() {
+            match Pack::reindex(&path) {
+                Ok(pack) => objects.add_pack(pack),
+                Err(_) => unreadable.push(path),
+            }
+        }
+    }
+    unreadable.sort();
+    Ok(unreadable)
 }
 
 /// Copies the kept objects of some packs to a new pack, which is durable on return. Returns the bytes of the pack and its index, or
@@ -109,8 +151,11 @@ pub(super) fn rewrite(
     let failed = |error| io_error(objects.folder(), "write a pack to", error);
     let mut writer = PackWriter::create(objects).map_err(failed)?;
     for (stored, range) in ranges {
-        let object = PackedObject::copy(&stored.pack, range.start, range.end).map_err(failed)?;
-        writer.add(range.id, &object).map_err(failed)?;
+        let written = match stored.pack.is_whole(range.start) {
+            true => writer.copy(range.id, &stored.pack, range.start, range.end),
+            false => writer.add(range.id, &stored.unpack(range)?),
+        };
+        written.map_err(failed)?;
     }
     let written = writer.finish()?;
     let files = written.files();

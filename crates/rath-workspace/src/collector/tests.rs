@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::Workspace;
 
 /// A directory with versions.
 struct Project {
@@ -136,4 +137,113 @@ fn a_damaged_tree_that_is_kept_is_an_error() {
     fs::write(&path, "damaged").expect("written");
     let mut collector = Collector::open(&project.versions(), CollectMode::Remove).expect("opened").expect("not in use");
     assert!(collector.keep_tree(tree).is_err());
+    assert!(collector.keep_tree(tree).is_err(), "again, although it was looked at");
+    assert!(collector.collect().is_err(), "nothing is removed");
+}
+
+/// Removes the indexes of all packs, and returns the packs.
+fn lose_indexes(project: &Project) -> Vec<PathBuf> {
+    let folder = project.versions().join("objects/pack");
+    let files: Vec<_> = fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry").path()).collect();
+    let (indexes, packs): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|path| path.extension().is_some_and(|it| it == "idx"));
+    indexes.iter().for_each(|index| fs::remove_file(index).expect("removed"));
+    packs
+}
+
+#[test]
+fn a_pack_whose_index_is_lost_gets_a_new_one() {
+    let project = Project::new();
+    let trees = [project.version(200, "one"), project.version(200, "two")];
+    let whole = project.version(200, "three");
+    lose_indexes(&project);
+    assert!(project.read_all(trees[1]).is_err(), "without an index, no object is found");
+    let keep = [trees[1], whole];
+    let counted = project.collect(CollectMode::DryRun, &keep);
+    assert_eq!(project.collect(CollectMode::Remove, &keep), counted, "a dry run says exactly what is removed");
+    assert_eq!(keep.map(|tree| project.read_all(tree).expect("read")), [200, 200]);
+    assert!(project.read_all(trees[0]).is_err());
+    assert_eq!(project.collect(CollectMode::Remove, &keep), Garbage::default(), "nothing more to remove");
+    // Git reads the new indexes too.
+    for entry in fs::read_dir(project.versions().join("objects/pack")).expect("listed").flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "idx") {
+            let checked = rath_test_support::git().arg("verify-pack").arg(entry.path()).output().expect("git runs");
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_pack_that_cannot_be_read_stays_and_is_named() {
+    let project = Project::new();
+    let tree = project.version(200, "one");
+    let packs = lose_indexes(&project);
+    let content = fs::read(&packs[0]).expect("read");
+    fs::write(&packs[0], &content[..content.len() / 2]).expect("written");
+    let mut collector = Collector::open(&project.versions(), CollectMode::Remove).expect("opened").expect("not in use");
+    collector.keep_tree(tree).expect("what is stored is kept");
+    collector.collect().expect("collected");
+    assert_eq!(collector.unreadable_packs(), packs);
+    assert!(packs[0].exists());
+}
+
+#[test]
+fn a_pack_that_a_killed_collection_left_goes() {
+    let project = Project::new();
+    let trees = [project.version(200, "one"), project.version(3, "two")];
+    let lost = lose_indexes(&project);
+    let removed = project.collect(CollectMode::Remove, &[]);
+    assert!(removed.objects.bytes > 0 && !lost[0].exists(), "{trees:?}");
+}
+
+#[test]
+fn a_pack_that_claims_too_much_is_refused() {
+    let project = Project::new();
+    project.version(200, "one");
+    let files = fs::read_dir(project.versions().join("objects/pack")).expect("listed").flatten();
+    let is_pack = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "pack");
+    let pack = files.map(|entry| entry.path()).find(is_pack).expect("a pack");
+    // The last object seems to fill a file that is nearly all hole.
+    let file = fs::File::options().write(true).open(pack).expect("opened");
+    file.set_len(1 << 40).expect("a sparse file");
+    assert!(Collector::open(&project.versions(), CollectMode::Remove).is_err());
+}
+
+#[test]
+fn files_that_no_tree_holds_are_named() {
+    let project = Project::new();
+    fs::write(project.root().join(".gitignore"), "target\n*.log\n").expect("written");
+    let tree = project.version(3, "one");
+    let objects = Objects::open(&project.versions()).expect("versions");
+    let workspace =
+        Workspace::open(&project.root(), &objects, &project.versions().join("index/root")).expect("a workspace");
+    let fork = project.folder.path().join("fork");
+    drop(workspace.fork(tree, &fork, &project.versions().join("index/fork")).expect("a fork"));
+    drop((workspace, objects));
+    let files = || {
+        let collector = Collector::open(&project.versions(), CollectMode::DryRun).expect("opened").expect("not in use");
+        collector.fork_files(&fork).expect("read")
+    };
+    assert_eq!(files(), ForkFiles { tree, untracked: Vec::new(), untracked_count: 0 });
+    fs::create_dir_all(fork.join("target/empty")).expect("a directory");
+    fs::create_dir_all(fork.join("d0/nothing")).expect("a directory");
+    assert_eq!(files().untracked_count, 0, "a directory without files is lost without loss");
+    fs::write(fork.join("target/program"), "built").expect("written");
+    std::os::unix::fs::symlink("elsewhere", fork.join("d0/a.log")).expect("a link");
+    fs::create_dir_all(fork.join(".rath/below")).expect("a directory");
+    fs::write(fork.join(".rath/below/rath.db"), "sessions").expect("written");
+    let found = files();
+    assert_eq!((found.tree, found.untracked_count), (tree, 3));
+    assert_eq!(found.untracked, ["d0/a.log", "target/program", ".rath/below/rath.db"]);
+}
+
+#[test]
+fn a_folder_in_use_is_measured_beside_its_user() {
+    let project = Project::new();
+    let tree = project.version(3, "one");
+    let user = Objects::open(&project.versions()).expect("versions");
+    let mut measured = Collector::open_shared(&project.versions()).expect("opened");
+    measured.keep_tree(tree).expect("kept");
+    assert!(measured.kept_bytes() > 0);
+    drop(user);
 }

@@ -6,8 +6,8 @@ use crate::changes::Version;
 use crate::error::Result;
 use crate::lines::is_binary;
 use crate::objects::ObjectKind;
-use crate::paths;
 use crate::tree::Mode;
+use crate::{forgotten, paths};
 
 /// The merged version of a file.
 pub(super) struct MergedContent {
@@ -197,12 +197,14 @@ impl Merge<'_> {
         if ours.0 == Mode::Link {
             return Ok(MergedContent { version: (mode, ours.1), clean: false });
         }
+        let named = |error, side: usize| forgotten::with_path(error, &paths::path_text(names[side]));
         // A link in the base has no content in common with a file.
         let before = match base {
-            Some((mode, id)) if mode.is_file() => self.content(id)?,
+            Some((mode, id)) if mode.is_file() => self.content(id).map_err(|error| named(error, 0))?,
             _ => Vec::new(),
         };
-        let (one, other) = (self.content(ours.1)?, self.content(theirs.1)?);
+        let one = self.content(ours.1).map_err(|error| named(error, 1))?;
+        let other = self.content(theirs.1).map_err(|error| named(error, 2))?;
         if [&before, &one, &other].into_iter().any(|content| is_binary(content)) {
             return Ok(MergedContent { version: (mode, ours.1), clean: false });
         }

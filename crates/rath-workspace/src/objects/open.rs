@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::{MAX_SMALL_FILE_BYTES, Objects, ObjectsInner, PendingSync, Storing, io_error, read_at_most};
+use super::{MAX_SMALL_FILE_BYTES, Objects, ObjectsInner, PendingSync, Storing, io_error};
 use crate::collector::CollectMode;
 use crate::disk;
 use crate::error::Result;
 use crate::folder_lock::FolderLock;
+use crate::regular_file::read_at_most;
 use crate::temporaries::{self, Temporaries};
 
 /// The configuration of the repository. It tells git never to remove objects, though no reference names them.
@@ -23,8 +24,7 @@ impl Objects {
     /// Fails with [`ErrorKind::Directory`](crate::ErrorKind::Directory) on a platform other than Unix.
     pub fn open(folder: &Path) -> Result<Self> {
         disk::check_platform()?;
-        let lock = FolderLock::share(folder).map_err(|error| io_error(folder, "open the versions in", error))?;
-        Objects::open_locked(folder, lock)
+        Objects::open_locked(folder, FolderLock::share(folder)?)
     }
 
     /// Opens a folder that exists. No other process uses it as long as the handle exists, and what is written through the handle
@@ -65,8 +65,7 @@ impl Objects {
     /// Opens a folder that exists, for reading only.
     pub fn open_read_only(folder: &Path) -> Result<Self> {
         disk::check_platform()?;
-        // Where the lock file cannot be opened, objects cannot be removed either.
-        let lock = FolderLock::share_existing(folder).ok().flatten();
+        let lock = FolderLock::share_existing(folder)?;
         Objects::with_identity(folder, ([0; 16], Storing::Refuse), Temporaries::new(folder), lock)
     }
 

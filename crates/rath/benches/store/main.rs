@@ -88,7 +88,7 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
         self.backend.check()
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> store::Result<store::Erased> {
+    fn forget(&self, branch: BranchId, step: StepId) -> store::Result<store::ErasedStep> {
         self.backend.forget(branch, step)
     }
 

@@ -6,10 +6,10 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rath_record::BranchId;
-use rath_workspace::{CollectMode, Collector, Objects, TreeId};
+use rath_workspace::{CollectMode, Collector, ForkFiles, Objects, TreeId, fork_of_layers, read_at_most};
 
 use super::names::VersionNames;
-use super::{DirectoryReport, Gc, RemovedFiles, SkipReason};
+use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipReason};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
 use crate::session::{Error, Result, Session, StoreList, StoreUri, occupant_branch, occupant_file};
@@ -29,8 +29,6 @@ pub(super) struct DirectoryGc {
 struct AllNames {
     versions: VersionNames,
     branches: HashSet<BranchId>,
-    /// The time at which the oldest session began, in milliseconds since 1970.
-    oldest: Option<u64>,
     /// The stores that name something.
     naming: HashSet<StoreUri>,
 }
@@ -64,19 +62,17 @@ impl DirectoryGc {
 
     fn skipped(&self, reason: SkipReason) -> DirectoryReport {
         let (directory, removed) = (self.root.clone(), RemovedFiles::default());
-        DirectoryReport { directory, removed, edited_forks: Vec::new(), skipped: Some(reason) }
+        let (kept_forks, kept_packs) = (Vec::new(), Vec::new());
+        DirectoryReport { directory, removed, kept_forks, kept_packs, skipped: Some(reason) }
     }
 
     /// Reads all stores that may name versions of this directory. The inner error is the store that cannot be read.
     async fn names(&self) -> Result<Result<AllNames, SkipReason>> {
-        let list = StoreList::of(&self.root);
-        let listed = run_blocking(move || list.read().map_err(Error::from)).await?;
         let own = StoreUri::of(&self.store);
-        let mut stores: Vec<StoreUri> = listed.iter().map(|uri| StoreUri::from_list(uri, &self.root)).collect();
-        let default = StoreUri::from_list(&format!("sqlite:{RATH_DIR}/rath.db"), &self.root);
-        if self.root.join(RATH_DIR).join("rath.db").exists() && !stores.contains(&default) {
-            stores.push(default);
-        }
+        let mut stores = match listed_stores(&self.root).await {
+            Ok(stores) => stores,
+            Err(reason) => return Ok(Err(reason)),
+        };
         stores.retain(|uri| Some(uri) != own.as_ref() && !self.is_without(uri));
         let mut names = AllNames::default();
         if let Err(why) = self.add_names(&mut names, self.store.clone(), own.as_ref(), true).await {
@@ -112,9 +108,10 @@ impl DirectoryGc {
         let read = move || -> Result<_> {
             let list = store.list_whole()?;
             let kept: Vec<_> = list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
-            let families = kept.iter().map(|summary| summary.family).collect();
+            let families: HashSet<_> = kept.iter().map(|summary| summary.family).collect();
+            let families: Vec<_> = families.into_iter().collect();
             let mut versions = VersionNames::default();
-            store.visit_json(&families, |json| versions.add_step(json))?;
+            store.visit_json(&families, |_, json| versions.add_step(json))?;
             Ok((versions, kept.into_iter().map(|summary| summary.branch).collect::<HashSet<_>>()))
         };
         let (versions, branches) = run_blocking(read).await?;
@@ -126,7 +123,8 @@ impl DirectoryGc {
 
     /// Adds the names in a session file.
     async fn add_file(&self, names: &mut AllNames, path: &Path, uri: &StoreUri) -> Result<()> {
-        let file = Session::open(path).await?;
+        let path = path.to_owned();
+        let file = run_blocking(move || Session::open_regular_blocking(&path)).await?;
         if !file.report.damage.is_empty() {
             return Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged"));
         }
@@ -156,19 +154,21 @@ impl DirectoryGc {
         let mut recorded = read_deleted_trees(&self.root);
         recorded.extend(deleted_trees);
         recorded.extend(&names.versions.trees);
-        let (mut removed, mut edited_forks, mut lost) = (RemovedFiles::default(), Vec::new(), Vec::new());
-        for (branch, fork) in self.forks() {
+        let (mut removed, mut kept_forks, mut lost) = (RemovedFiles::default(), Vec::new(), Vec::new());
+        for (branch, path) in self.forks() {
             let is_named = branch.is_some_and(|branch| names.branches.contains(&branch));
-            let is_recorded = || collector.fork_tree(&fork).is_ok_and(|tree| recorded.contains(&tree));
-            let is_edited = || !is_remnant(&fork) && !is_recorded();
-            if !is_named && (self.options.removes_edited_forks || !is_edited()) {
-                lost.push(fork);
+            let reason = match is_named || self.options.removes_edited_forks {
+                true => None,
+                false => keep_reason(&collector, &path, &recorded),
+            };
+            if !is_named && reason.is_none() {
+                lost.push(path);
                 continue;
             }
-            if let Err(error) = collector.keep_fork(&fork) {
+            if let Err(error) = collector.keep_fork(&path) {
                 return Ok(self.skipped(damaged(error)));
             }
-            edited_forks.extend(Some(fork).filter(|_| !is_named));
+            kept_forks.extend(reason.map(|reason| KeptFork { path, reason }));
         }
         for fork in lost {
             removed.forks.add(collector.remove_fork(&fork)?);
@@ -180,44 +180,36 @@ impl DirectoryGc {
         (removed.versions, removed.base_versions, removed.indexes) =
             (garbage.objects, garbage.base_versions, garbage.indexes);
         if self.options.mode() == CollectMode::Remove {
-            self.remove_records(collector.objects(), names, edited_forks.is_empty())?;
+            self.remove_records(collector.objects(), names, kept_forks.is_empty())?;
         }
-        Ok(DirectoryReport { directory: self.root.clone(), removed, edited_forks, skipped: None })
+        let (directory, kept_packs) = (self.root.clone(), collector.unreadable_packs().to_vec());
+        Ok(DirectoryReport { directory, removed, kept_forks, kept_packs, skipped: None })
     }
 
     /// Returns the directories of forks, each with its branch.
     fn forks(&self) -> Vec<(Option<BranchId>, PathBuf)> {
-        let work = self.root.join(RATH_DIR).join("work");
-        let mut forks: Vec<_> = entries(&work)
-            .into_iter()
-            .filter_map(|path| {
-                let name = path.file_name()?.to_str()?;
-                let name = name.strip_suffix(".layers").unwrap_or(name);
-                Some((name.parse().ok(), work.join(name)))
-            })
-            .collect();
-        forks.sort_by(|one: &(Option<BranchId>, PathBuf), other| one.1.cmp(&other.1));
-        forks.dedup();
-        forks
+        forks_of(&self.root)
     }
 
-    /// Returns the directories of files that were moved aside before the oldest session began.
+    /// Returns the directories of files that were moved aside before the oldest session began. While it is not known when a session
+    /// began, there are none.
     fn lost_put_back(&self, names: &AllNames) -> Vec<PathBuf> {
         let mut found = entries(&self.root.join(RATH_DIR).join("put-back"));
         found.retain(|path| {
             let id = path.file_name().and_then(|name| uuid::Uuid::try_parse(name.to_str()?).ok());
             let at = id.and_then(|id| began(id.into_bytes()));
-            names.oldest.is_none_or(|oldest| at.is_some_and(|at| at < oldest))
+            let is_after = |branch: &BranchId| at.zip(began(branch.0)).is_some_and(|(at, began)| at < began);
+            names.branches.iter().all(is_after)
         });
         found
     }
 
     /// Removes what is recorded about sessions that are gone.
-    fn remove_records(&self, objects: &Objects, names: &AllNames, has_no_edited_forks: bool) -> Result<()> {
+    fn remove_records(&self, objects: &Objects, names: &AllNames, has_no_kept_forks: bool) -> Result<()> {
         if occupant_branch(&self.root).is_some_and(|branch| !names.branches.contains(&branch)) {
             let _ = fs::remove_file(occupant_file(&self.root));
         }
-        if has_no_edited_forks {
+        if has_no_kept_forks {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
         // The path of a store may be written in several ways.
@@ -231,32 +223,66 @@ impl DirectoryGc {
 
 impl AllNames {
     fn add(&mut self, versions: VersionNames, branches: HashSet<BranchId>) {
-        let oldest = branches.iter().filter_map(|branch| began(branch.0)).min();
-        self.oldest = self.oldest.into_iter().chain(oldest).min();
         self.branches.extend(branches);
         self.versions.add(versions);
     }
 }
 
-/// Returns true for a directory that a collection left which was killed: it is empty, and the changes that were mounted there are
-/// gone.
-fn is_remnant(fork: &Path) -> bool {
-    let mut layers = fork.as_os_str().to_owned();
-    layers.push(".layers");
-    !Path::new(&layers).exists() && fs::read_dir(fork).is_ok_and(|mut entries| entries.next().is_none())
+/// Returns the directories of forks of a directory, each with its branch.
+pub(super) fn forks_of(root: &Path) -> Vec<(Option<BranchId>, PathBuf)> {
+    let mut forks: Vec<_> = entries(&root.join(RATH_DIR).join("work"))
+        .into_iter()
+        .map(|path| fork_of_layers(&path).unwrap_or(path))
+        .map(|path| (path.file_name().and_then(|name| name.to_str()?.parse().ok()), path))
+        .collect();
+    forks.sort_by(|one: &(Option<BranchId>, PathBuf), other| one.1.cmp(&other.1));
+    forks.dedup();
+    forks
 }
 
-fn unreadable(uri: &dyn std::fmt::Display, why: &Error) -> SkipReason {
+/// Returns the reason why the directory of a fork is not removed; none if each of its files is part of a tree that was recorded.
+fn keep_reason(collector: &Collector, fork: &Path, recorded: &HashSet<TreeId>) -> Option<KeptForkReason> {
+    if Collector::is_remnant(fork) {
+        return None;
+    }
+    match collector.fork_files(fork) {
+        Err(error) => Some(KeptForkReason::Unreadable { why: error.message() }),
+        Ok(files) if !recorded.contains(&files.tree) => Some(KeptForkReason::Edited),
+        Ok(ForkFiles { untracked: paths, untracked_count: count, .. }) => {
+            (count > 0).then_some(KeptForkReason::Untracked { paths, count })
+        }
+    }
+}
+
+/// Returns the stores that may name versions of a directory, or the reason to keep all of its files.
+pub(super) async fn listed_stores(root: &Path) -> Result<Vec<StoreUri>, SkipReason> {
+    let (list, directory) = (StoreList::of(root), root.to_owned());
+    let read = move || Ok::<_, io::Error>((list.read()?, StoreList::find_unlisted(&directory)?));
+    let (listed, unlisted) = run_blocking(read).await.map_err(|error| {
+        let why = format!("the stores that may name them cannot be found: {error}");
+        SkipReason::Damaged { why }
+    })?;
+    let mut stores: Vec<StoreUri> = listed.iter().map(|uri| StoreUri::from_list(uri, root)).collect();
+    for uri in unlisted {
+        if !stores.contains(&uri) {
+            stores.push(uri);
+        }
+    }
+    Ok(stores)
+}
+
+/// Returns the reason to skip a directory whose versions a store may name that cannot be read.
+pub(super) fn unreadable(uri: &dyn std::fmt::Display, why: &Error) -> SkipReason {
     SkipReason::UnreadableStore { uri: uri.to_string(), why: why.message() }
 }
 
 /// Returns the time at which an id was made, in milliseconds since 1970; none for an id that holds no time.
-fn began(id: [u8; 16]) -> Option<u64> {
+pub(super) fn began(id: [u8; 16]) -> Option<u64> {
     let (seconds, nanos) = uuid::Uuid::from_bytes(id).get_timestamp()?.to_unix();
     Some(seconds * 1000 + u64::from(nanos) / 1_000_000)
 }
 
-fn entries(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
@@ -269,7 +295,7 @@ fn deleted_trees_file(root: &Path) -> PathBuf {
 const MAX_TREES_BYTES: u64 = 64 << 20;
 
 fn read_deleted_trees(root: &Path) -> HashSet<TreeId> {
-    let bytes = rath_dir::read_at_most(&deleted_trees_file(root), MAX_TREES_BYTES).unwrap_or_default();
+    let bytes = read_at_most(&deleted_trees_file(root), MAX_TREES_BYTES).unwrap_or_default();
     String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.parse().ok()).collect()
 }
 

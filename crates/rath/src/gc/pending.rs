@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rath_workspace::read_at_most;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Store, rath_dir};
+use crate::store::Store;
 
 /// The list beside a store.
 #[derive(Clone, Debug)]
@@ -27,8 +28,8 @@ enum PendingLine {
     Removed(PathBuf),
 }
 
-/// The most bytes of a list that are read.
-const MAX_LIST_BYTES: u64 = 1 << 20;
+/// The most bytes of a list: those of some ten thousand collections.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 
 impl PendingDirs {
     pub(super) fn of(store: &Store) -> Self {
@@ -40,10 +41,13 @@ impl PendingDirs {
         PendingDirs { path }
     }
 
-    /// Returns the directories of the list.
-    pub(super) fn read(&self) -> BTreeSet<PathBuf> {
-        let read = |path: &PathBuf| rath_dir::read_at_most(path, MAX_LIST_BYTES).ok();
-        self.path.as_ref().and_then(read).map(|bytes| parse(&bytes)).unwrap_or_default()
+    /// Returns the directories of the list. Fails if the list cannot be read: without it, directories would be forgotten.
+    pub(super) fn read(&self) -> io::Result<BTreeSet<PathBuf>> {
+        let Some(path) = &self.path else { return Ok(BTreeSet::new()) };
+        match read_at_most(path, MAX_LIST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            bytes => bytes.map(|bytes| parse(&bytes)).map_err(|error| unreadable(path, &error)),
+        }
     }
 
     /// Adds directories, durably.
@@ -53,7 +57,7 @@ impl PendingDirs {
 
     /// Removes directories.
     pub(super) fn remove(&self, directories: &[PathBuf]) -> io::Result<()> {
-        if self.read().is_empty() {
+        if self.read()?.is_empty() {
             return Ok(());
         }
         self.change(|known| {
@@ -67,7 +71,11 @@ impl PendingDirs {
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         file.lock()?;
         let mut bytes = Vec::new();
-        (&file).take(MAX_LIST_BYTES).read_to_end(&mut bytes)?;
+        (&file).take(MAX_LIST_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_LIST_BYTES {
+            let error = io::Error::other(format!("it has more than {MAX_LIST_BYTES} bytes"));
+            return Err(unreadable(path, &error));
+        }
         // A path that is no text cannot be in a list.
         let is_text = |line: &PendingLine| match line {
             PendingLine::Added(path) | PendingLine::Removed(path) => path.to_str().is_some(),
@@ -86,6 +94,10 @@ impl PendingDirs {
     }
 }
 
+fn unreadable(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::other(format!("cannot read the list of directories {}: {error}", path.display()))
+}
+
 fn parse(bytes: &[u8]) -> BTreeSet<PathBuf> {
     let mut directories = BTreeSet::new();
     for line in bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
@@ -95,4 +107,29 @@ fn parse(bytes: &[u8]) -> BTreeSet<PathBuf> {
         }
     }
     directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_no_empty_list() {
+        let folder = rath_test_support::temp_dir();
+        let path = folder.path().join("store.gc");
+        let list = PendingDirs { path: Some(path.clone()) };
+        assert!(list.read().expect("no list").is_empty());
+        let directory = PathBuf::from("/work");
+        list.add(&BTreeSet::from([directory.clone()])).expect("added");
+        let file = File::options().append(true).open(&path).expect("opened");
+        file.set_len(MAX_LIST_BYTES + 1).expect("lengthened");
+        for failed in
+            [list.read().map(|_| ()), list.remove(std::slice::from_ref(&directory)), list.add(&BTreeSet::new())]
+        {
+            let message = failed.expect_err("it is too long").to_string();
+            assert!(message.contains("store.gc: it has more than"), "{message}");
+        }
+        file.set_len(1 << 20).expect("shortened");
+        assert_eq!(list.read().expect("read"), BTreeSet::from([directory]));
+    }
 }

@@ -6,19 +6,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rath_record::turn::PendingWork;
 use rath_record::{BranchId, Chunk};
-use rath_workspace::{CollectMode, Collector};
+use rath_workspace::Collector;
 
 use super::find_directories;
 use super::names::VersionNames;
 use super::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::Result;
+use crate::session::Result as SessionResult;
 use crate::store::{BranchSummary, Store};
 
 /// Rules that choose the sessions of a store to delete, oldest first.
 ///
-/// A session that is being written, or has calls without a result, is never chosen.
+/// A session that is being written, has calls without a result, or has no step with a time, is never chosen. If the sessions that no
+/// rule may delete are larger than [`max_size`](Retention::max_size) by themselves, that rule chooses none of the others:
+/// [`RetentionPlan::unreachable_size`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,6 +55,8 @@ pub struct RetentionPlan {
     pub delete: Vec<(BranchId, RetentionRule)>,
     /// The sessions that a rule would delete, and that are kept all the same.
     pub kept: Vec<(BranchId, KeepReason)>,
+    /// The bytes of the sessions that no rule may delete, if they are more than the maximum size. Then that rule deletes nothing.
+    pub unreachable_size: Option<u64>,
 }
 
 /// The rule that chose a session.
@@ -85,6 +89,13 @@ pub enum KeepReason {
         /// The name.
         name: String,
     },
+    /// None of its steps has a time.
+    UnknownAge,
+    /// Its files cannot be measured.
+    Damaged {
+        /// The error.
+        why: String,
+    },
 }
 
 /// A session with all its branches.
@@ -92,7 +103,7 @@ struct SessionFacts {
     family: BranchId,
     branches: Vec<BranchId>,
     /// The time of its newest step, in microseconds since 1970.
-    at: i64,
+    at: Option<i64>,
     keep: Option<KeepReason>,
 }
 
@@ -126,21 +137,21 @@ impl Retention {
     }
 
     /// Chooses sessions of a store. Deletes nothing.
-    pub async fn plan(&self, store: &Store, directory: &Path) -> Result<RetentionPlan> {
+    pub async fn plan(&self, store: &Store, directory: &Path) -> SessionResult<RetentionPlan> {
         if self.is_empty() {
             return Ok(RetentionPlan::default());
         }
         let mut sessions = self.sessions(store).await?;
-        // The newest first; sessions of the same time in the order in which they began.
+        // The newest first; sessions of the same time in the order in which they began. Those without a time are kept, wherever they are.
         sessions.sort_by_key(|session| std::cmp::Reverse((session.at, session.family)));
         let mut chosen: HashMap<BranchId, RetentionRule> = HashMap::new();
         if let Some(age) = self.max_age {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let oldest = i64::try_from(now.saturating_sub(age).as_micros()).unwrap_or(i64::MAX);
-            chosen.extend(
-                sessions.iter().filter(|session| session.at < oldest).map(|it| (it.family, RetentionRule::Age)),
-            );
+            let is_old = |session: &&SessionFacts| session.at.is_none_or(|at| at < oldest);
+            chosen.extend(sessions.iter().filter(is_old).map(|session| (session.family, RetentionRule::Age)));
         }
+        let mut plan = RetentionPlan::default();
         if let Some(max) = self.max_bytes {
             let is_staying = |session: &&SessionFacts| session.keep.is_some() || !chosen.contains_key(&session.family);
             // Those that stay in any case count first.
@@ -148,11 +159,21 @@ impl Retention {
                 sessions.iter().filter(is_staying).partition(|session| session.keep.is_some());
             let order: Vec<_> = fixed.iter().chain(&free).map(|it| (it.family, it.branches.clone())).collect();
             let (store, directory) = (store.clone(), directory.to_owned());
+            let fixed: HashSet<_> = fixed.iter().map(|session| session.family).collect();
             let sizes = run_blocking(move || sizes(&store, &directory, &order)).await?;
-            let too_large = order_over(&sizes, max);
-            chosen.extend(too_large.into_iter().map(|family| (family, RetentionRule::Size)));
+            let damaged: HashMap<_, _> =
+                sizes.iter().filter_map(|size| Some((size.family, size.damage.clone()?))).collect();
+            for session in &mut sessions {
+                let damage = damaged.get(&session.family).map(|why| KeepReason::Damaged { why: why.clone() });
+                session.keep = session.keep.take().or(damage);
+            }
+            match choose_by_size(&sizes, &fixed, max) {
+                Ok(too_large) => {
+                    chosen.extend(too_large.into_iter().map(|family| (family, RetentionRule::Size)));
+                }
+                Err(bytes) => plan.unreachable_size = Some(bytes),
+            }
         }
-        let mut plan = RetentionPlan::default();
         for session in sessions.into_iter().rev() {
             match (chosen.get(&session.family), session.keep) {
                 (Some(_), Some(reason)) => plan.kept.push((session.family, reason)),
@@ -163,15 +184,16 @@ impl Retention {
         Ok(plan)
     }
 
-    async fn sessions(&self, store: &Store) -> Result<Vec<SessionFacts>> {
+    async fn sessions(&self, store: &Store) -> SessionResult<Vec<SessionFacts>> {
         let mut families: BTreeMap<BranchId, Vec<BranchSummary>> = BTreeMap::new();
         for summary in store.list().await? {
             families.entry(summary.family).or_default().push(summary);
         }
         let mut sessions = Vec::new();
         for (family, list) in families {
-            let at = list.iter().filter_map(|summary| summary.at).map(|at| at.0).max().unwrap_or_default();
+            let at = list.iter().filter_map(|summary| summary.at).map(|at| at.0).max();
             let keep = self.keep_reason(store, &list).await?;
+            let keep = keep.or(at.is_none().then_some(KeepReason::UnknownAge));
             let branches = list.into_iter().map(|summary| summary.branch).collect();
             sessions.push(SessionFacts { family, branches, at, keep });
         }
@@ -179,7 +201,7 @@ impl Retention {
     }
 
     /// Returns the reason why no rule deletes a session.
-    async fn keep_reason(&self, store: &Store, list: &[BranchSummary]) -> Result<Option<KeepReason>> {
+    async fn keep_reason(&self, store: &Store, list: &[BranchSummary]) -> SessionResult<Option<KeepReason>> {
         let holder = list.iter().find_map(|summary| summary.holder.as_ref().filter(|holder| !holder.is_dead()));
         if let Some(holder) = holder {
             return Ok(Some(KeepReason::InUse { holder: holder.to_string() }));
@@ -203,38 +225,61 @@ impl Retention {
     }
 }
 
-/// Returns the sessions from the first on with which all before it are larger than `max` bytes.
-fn order_over(sizes: &[(BranchId, u64)], max: u64) -> Vec<BranchId> {
-    let mut sum: u64 = 0;
-    let fits = |(_, size): &&(BranchId, u64)| {
-        sum = sum.saturating_add(*size);
-        sum <= max
-    };
-    let fitting = sizes.iter().take_while(fits).count();
-    sizes[fitting..].iter().map(|(family, _)| *family).collect()
+/// The size of a session.
+struct SessionSize {
+    family: BranchId,
+    /// The bytes of its steps, and of the files that no session before it has.
+    bytes: u64,
+    /// The reason why its files could not be measured as a whole.
+    damage: Option<String>,
 }
 
-/// Returns the bytes of sessions, in this order: those of their steps, and of the files that no session before them has. Blocks.
-fn sizes(store: &Store, directory: &Path, order: &[(BranchId, Vec<BranchId>)]) -> Result<Vec<(BranchId, u64)>> {
+/// Returns the sessions that are to be deleted so that the others have at most `max` bytes. The `sizes` are in the order in which sessions
+/// stay; those that are fixed or damaged stay in any case. If these alone are too large, the error is their size.
+fn choose_by_size(sizes: &[SessionSize], fixed: &HashSet<BranchId>, max: u64) -> Result<Vec<BranchId>, u64> {
+    let is_fixed = |size: &&SessionSize| fixed.contains(&size.family) || size.damage.is_some();
+    let (fixed, free): (Vec<_>, Vec<_>) = sizes.iter().partition(is_fixed);
+    let mut sum = fixed.iter().fold(0, |sum: u64, size| sum.saturating_add(size.bytes));
+    if sum > max {
+        return Err(sum);
+    }
+    let fits = |size: &&&SessionSize| {
+        sum = sum.saturating_add(size.bytes);
+        sum <= max
+    };
+    let fitting = free.iter().take_while(fits).count();
+    Ok(free[fitting..].iter().map(|size| size.family).collect())
+}
+
+/// Returns the sizes of sessions, in this order. Blocks.
+fn sizes(store: &Store, directory: &Path, order: &[(BranchId, Vec<BranchId>)]) -> SessionResult<Vec<SessionSize>> {
     let families: HashSet<BranchId> = store.list_whole()?.into_iter().map(|summary| summary.family).collect();
     let roots = find_directories(store, &PendingDirs::of(store), directory, &families, &HashSet::new())?.roots;
-    let open = |root: &PathBuf| Collector::open(&root.join(RATH_DIR).join("workspace"), CollectMode::DryRun).ok()?;
-    // The files of a directory in use are not counted: they are not removed either.
+    let open = |root: &PathBuf| Collector::open_shared(&root.join(RATH_DIR).join("workspace")).ok();
+    // Versions that cannot be read are not counted, so fewer sessions are chosen.
     let mut collectors: Vec<_> = roots.iter().filter_map(open).collect();
+    // One pass over the store, whatever the number of sessions.
+    let mut names: HashMap<BranchId, VersionNames> = HashMap::new();
+    let order_of_families: Vec<_> = order.iter().map(|(family, _)| *family).collect();
+    store.visit_json(&order_of_families, |family, json| names.entry(family).or_default().add_step(json))?;
     let mut sizes = Vec::new();
     for (family, branches) in order {
-        let mut names = VersionNames::default();
-        store.visit_json(&HashSet::from([*family]), |json| names.add_step(json))?;
-        let mut bytes = names.bytes;
+        let names = names.remove(family).unwrap_or_default();
+        let mut size = SessionSize { family: *family, bytes: names.bytes, damage: None };
         for collector in &mut collectors {
             let before = collector.kept_bytes();
-            names.trees.iter().try_for_each(|tree| collector.keep_tree(*tree))?;
-            bytes += collector.kept_bytes() - before;
+            for tree in &names.trees {
+                // A damaged tree costs its own session: that one stays.
+                if let Err(error) = collector.keep_tree(*tree) {
+                    size.damage = Some(error.message());
+                }
+            }
+            size.bytes += collector.kept_bytes() - before;
         }
         for (root, branch) in roots.iter().flat_map(|root| branches.iter().map(move |branch| (root, branch))) {
-            bytes += Collector::fork_bytes(&root.join(RATH_DIR).join("work").join(branch.to_string()));
+            size.bytes += Collector::fork_bytes(&root.join(RATH_DIR).join("work").join(branch.to_string()));
         }
-        sizes.push((*family, bytes));
+        sizes.push(size);
     }
     Ok(sizes)
 }
@@ -246,9 +291,21 @@ mod tests {
     #[test]
     fn the_newest_sessions_that_fit_stay() {
         let [one, two, three] = [1, 2, 3].map(|nth| BranchId([nth; 16]));
-        let sizes = [(three, 10), (two, 10), (one, 10)];
+        let size = |family, bytes| SessionSize { family, bytes, damage: None };
+        let sizes = [size(three, 10), size(two, 10), size(one, 10)];
         for (max, expected) in [(30, vec![]), (29, vec![one]), (10, vec![two, one]), (0, vec![three, two, one])] {
-            assert_eq!(order_over(&sizes, max), expected, "{max}");
+            assert_eq!(choose_by_size(&sizes, &HashSet::new(), max), Ok(expected), "{max}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_reached_deletes_nothing() {
+        let [one, two, three] = [1, 2, 3].map(|nth| BranchId([nth; 16]));
+        let size = |family, bytes| SessionSize { family, bytes, damage: None };
+        let damaged = SessionSize { damage: Some("lost".to_owned()), ..size(two, 10) };
+        let (sizes, fixed) = ([size(three, 100), damaged, size(one, 10)], HashSet::from([three]));
+        for (max, expected) in [(120, Ok(vec![])), (119, Ok(vec![one])), (110, Ok(vec![one])), (109, Err(110))] {
+            assert_eq!(choose_by_size(&sizes, &fixed, max), expected, "{max}");
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::workspace::{BackupScope, Backups, Objects, Snapshot, Workspace};
 pub(crate) struct BranchDirs {
     sandbox: Sandbox,
     versions: OnceLock<Versions>,
+    /// Locked while the versions are opened.
+    opening: Mutex<()>,
     state: Mutex<DirAssignments>,
     /// The stores that are known to be on the list of the directory.
     listed_stores: Mutex<HashSet<String>>,
@@ -80,7 +82,13 @@ struct TrackedDir {
 impl BranchDirs {
     /// Creates the directories of a session that was placed in `sandbox`.
     pub(crate) fn new(sandbox: Sandbox) -> Self {
-        BranchDirs { sandbox, versions: OnceLock::new(), state: Mutex::default(), listed_stores: Mutex::default() }
+        BranchDirs {
+            sandbox,
+            versions: OnceLock::new(),
+            opening: Mutex::default(),
+            state: Mutex::default(),
+            listed_stores: Mutex::default(),
+        }
     }
 
     /// Returns the sandbox that the session was placed in.
@@ -111,6 +119,11 @@ impl BranchDirs {
     /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine.
     pub(crate) fn versions(&self) -> Result<Option<&Versions>> {
         let Some(root) = self.sandbox.directory() else { return Ok(None) };
+        if let Some(store) = self.versions.get() {
+            return Ok(Some(store));
+        }
+        // One thread opens them: a second opening would be dropped, with the temporary directory that the sandbox was told to use.
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = self.versions.get() {
             return Ok(Some(store));
         }
@@ -631,7 +644,7 @@ pub(crate) fn occupant_file(root: &Path) -> PathBuf {
 }
 
 fn read_occupant(root: &Path) -> Option<Occupant> {
-    let text = rath_dir::read_at_most(&occupant_file(root), MAX_OCCUPANT_BYTES).ok()?;
+    let text = crate::workspace::read_at_most(&occupant_file(root), MAX_OCCUPANT_BYTES).ok()?;
     let text = String::from_utf8(text).ok()?;
     let mut words = text.split_whitespace();
     let (branch, first_branch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

@@ -70,7 +70,11 @@ impl Resumed {
             let paths = effects.iter().map(draw::describe_effect).collect();
             differences.push(match calls.is_empty() {
                 true => Difference::Files { paths },
-                false => Difference::Unobserved { paths, calls: calls.clone() },
+                false => {
+                    let mut tools: Vec<_> = calls.iter().map(|call| tool_of(&session, call)).collect();
+                    tools.dedup();
+                    Difference::Unobserved { paths, calls: calls.clone(), tools }
+                }
             });
         }
         let looked = looked.filter(|observed| !observed.calls.is_empty());
@@ -244,6 +248,8 @@ pub enum Difference {
         paths: Vec<String>,
         /// The calls.
         calls: Vec<CallId>,
+        /// The tools of the calls.
+        tools: Vec<String>,
     },
     /// A tool differs from the one that the model was told of.
     Tool {
@@ -331,9 +337,14 @@ impl fmt::Display for Difference {
             }
             Difference::Place { place, why } => write!(f, "tools cannot run at {place}: {why}"),
             Difference::Files { paths } => write!(f, "files changed since the last turn: {}", list(paths)),
-            Difference::Unobserved { paths, calls } => {
-                let calls: Vec<_> = calls.iter().map(|call| format!("`{call}`")).collect();
-                write!(f, "files changed since {} started, by it or by others: {}", calls.join(", "), list(paths))
+            Difference::Unobserved { paths, tools, .. } => {
+                let tools: Vec<_> = tools.iter().map(|tool| format!("`{tool}`")).collect();
+                write!(
+                    f,
+                    "files changed after {} started, by this call or by others: {}",
+                    tools.join(", "),
+                    list(paths)
+                )
             }
             Difference::Tool { module, tool, change } => write!(f, "the tool `{tool}`{} {change}", whose(module)),
             Difference::Model { module, recorded, now } => {
@@ -346,9 +357,20 @@ impl fmt::Display for Difference {
 
 impl Difference {
     /// Returns true if the difference is a call in doubt, or changes that one may have made.
-    fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         matches!(self, Difference::InDoubt { .. } | Difference::Unobserved { .. })
     }
+}
+
+/// Returns the tool of a call, or the id of a call that is not on the record.
+fn tool_of(session: &Session, call: &CallId) -> String {
+    let tool = session.as_record().find_newest(|step| match step.chunk() {
+        Chunk::Assistant(answer) => {
+            answer.calls.iter().find(|asked| asked.id == *call).map(|asked| asked.tool.to_string())
+        }
+        _ => None,
+    });
+    tool.unwrap_or_else(|| call.to_string())
 }
 
 fn list(paths: &[String]) -> String {

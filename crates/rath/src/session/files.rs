@@ -15,6 +15,17 @@ use crate::sandbox::{self, Command, ExitStatus, Sandbox};
 use crate::session::{Error, Result};
 use crate::workspace::{self, Bisect, TempCheckout};
 
+/// The result of a checkout.
+///
+/// Returned by [`Session::checkout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckoutReport {
+    /// The number of files that were written.
+    pub files: u64,
+    /// The paths of the files that were not written, because their content was forgotten.
+    pub forgotten: Vec<String>,
+}
+
 /// The result of a bisection.
 ///
 /// Returned by [`Session::bisect`].
@@ -48,14 +59,15 @@ impl Session {
         self.with_versions(move |_, versions| versions.patch(&ours, &theirs)).await
     }
 
-    /// Writes the session's files to a new or empty directory, and returns their number.
-    pub async fn checkout(&self, into: impl AsRef<Path>) -> Result<u64> {
+    /// Writes the session's files to a new or empty directory, without those whose content was [forgotten](crate::Store::forget).
+    pub async fn checkout(&self, into: impl AsRef<Path>) -> Result<CheckoutReport> {
         let (tree, into) = (self.known_tree()?, into.as_ref().to_owned());
         let written = self.with_versions(move |_, versions| {
-            versions.checkout(&tree, &into)?;
-            versions.files(&tree)
+            let forgotten = versions.checkout(&tree, &into)?;
+            let files = versions.files(&tree)?.len() - forgotten.len();
+            Ok(CheckoutReport { files: files as u64, forgotten })
         });
-        Ok(written.await?.len() as u64)
+        written.await
     }
 
     /// Makes the files in the session's directory equal to those of an earlier step, and returns the changes.

@@ -148,8 +148,15 @@ impl Session {
             return Ok(branch_dirs.clone());
         }
         self.require_own("use its files")?;
-        let place = self.place().ok_or_else(|| {
-            Error::new(ErrorKind::Place, "the session has no sandbox").with_hint("place it with `session.to(..)`")
+        let place = self.place().ok_or_else(|| match self.forgotten_place() {
+            None => {
+                Error::new(ErrorKind::Place, "the session has no sandbox").with_hint("place it with `session.to(..)`")
+            }
+            Some(_) => {
+                let message = "the session has no sandbox any more: a step of it was removed with `rath forget`";
+                Error::new(ErrorKind::Place, message)
+                    .with_hint("`rath resume --sandbox` gives it one, in a program `session.to(..)`")
+            }
         })?;
         let sandbox = Sandbox::open(place.as_str())?;
         Ok(self.live.place.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
@@ -157,8 +164,13 @@ impl Session {
 
     /// Returns the stored versions of the session's files.
     pub(super) fn versions(&self) -> Result<Versions> {
-        if self.is_guest() && self.live.place.branch_dirs.get().is_none() && self.replaying().is_none() {
-            return self.guest_versions();
+        if self.live.place.branch_dirs.get().is_none() && self.replaying().is_none() {
+            if self.is_guest() {
+                return self.guest_versions();
+            }
+            if let Some(versions) = self.forgotten_place().and_then(|place| recorded_versions(&place)) {
+                return versions;
+            }
         }
         let branch_dirs = self.branch_dirs()?;
         let versions = branch_dirs.versions()?;
@@ -170,17 +182,24 @@ impl Session {
 
     /// Opens the versions of a guest's files for reading, if there are some at the place that the guest names.
     fn guest_versions(&self) -> Result<Versions> {
-        let directory = self.place().and_then(|place| {
-            let sandbox = Sandbox::open(place.as_str()).ok()?;
-            sandbox.directory().map(|root| root.join(RATH_DIR).join("workspace"))
-        });
-        match directory.filter(|directory| directory.is_dir()) {
-            Some(directory) => {
-                rath_dir::check(&directory)?;
-                Versions::open_read_only(&directory)
-            }
-            None => Err(self.guest_error("read its files")),
+        let versions = self.place().and_then(|place| recorded_versions(&place));
+        versions.unwrap_or_else(|| Err(self.guest_error("read its files")))
+    }
+
+    /// Returns the place that the session had before a step was forgotten, if it has none since.
+    ///
+    /// The step may have been one that gave it another place, so [`to`](Session::to) has to name the place again. Versions of
+    /// files can still be read there. See [`Store::forget`](crate::Store::forget).
+    pub fn forgotten_place(&self) -> Option<Place> {
+        if self.place().is_some() {
+            return None;
         }
+        let find = |step: &Step| match step.chunk() {
+            Chunk::Adopted(_) => Some(None),
+            Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
+            _ => None,
+        };
+        self.record.find_newest(find).flatten()
     }
 
     /// Returns the newest tree on the record, or an error that says how to get one.
@@ -457,4 +476,15 @@ fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
 /// Returns true for chunks that record an observation of the workspace.
 pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
     matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
+}
+
+/// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
+fn recorded_versions(place: &Place) -> Option<Result<Versions>> {
+    let sandbox = Sandbox::open(place.as_str()).ok()?;
+    let directory = sandbox.directory()?.join(RATH_DIR).join("workspace");
+    let open = || {
+        rath_dir::check(&directory)?;
+        Versions::open_read_only(&directory)
+    };
+    directory.is_dir().then(open)
 }

@@ -2,9 +2,13 @@
 //!
 //! A store may be anywhere. Without the list, versions that a store elsewhere names would be taken for garbage.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+
+use rath_record::BranchId;
+use rath_workspace::{open_regular_file, read_at_most};
 
 use super::Result;
 use crate::sandbox::RATH_DIR;
@@ -86,6 +90,44 @@ impl std::fmt::Display for StoreUri {
     }
 }
 
+/// The directories of `.rath` that hold no sessions.
+const NO_STORES: [&str; 3] = ["put-back", "work", "workspace"];
+
+/// The number of bytes by which a store is recognised.
+const START_BYTES: u64 = 128;
+const SESSION_FILE_HEADER: &[u8] = br#""format":"rath record""#;
+
+/// Returns the first bytes of a file.
+fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    open_regular_file(path)?.take(START_BYTES).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// Returns true for the first bytes of a SQLite database of rath, by its application id. As long as that is in the WAL, the file says
+/// nothing.
+fn is_database(start: &[u8], has_wal: impl Fn() -> bool) -> bool {
+    match start.get(68..72) {
+        _ if start.is_empty() => has_wal(),
+        Some(application) if start.starts_with(b"SQLite format 3\0") => {
+            application == b"rath" || application == [0; 4] && has_wal()
+        }
+        _ => false,
+    }
+}
+
+/// Returns true if a directory has a file of a session.
+fn has_sessions(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
+        if id.is_some_and(|id| id.parse::<BranchId>().is_ok()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Returns an absolute path, without links where that is possible.
 fn absolute(path: &Path) -> PathBuf {
     let canonical = path.canonicalize().or_else(|_| {
@@ -111,6 +153,36 @@ impl StoreList {
         Ok(())
     }
 
+    /// Returns the stores that lie in the `.rath` of a directory: an older version of rath, or a copy that a person made, put them in no
+    /// list.
+    pub(crate) fn find_unlisted(root: &Path) -> io::Result<Vec<StoreUri>> {
+        let own = root.join(RATH_DIR);
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(&own)? {
+            let entry = entry?;
+            // A name that is no text cannot be part of a URI.
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            if entry.file_type()?.is_dir() {
+                if !NO_STORES.contains(&&*name) && has_sessions(&entry.path())? {
+                    found.insert(format!("jsonl:{RATH_DIR}/{name}"));
+                }
+                continue;
+            }
+            // A database may be lost, and its WAL be there.
+            if let Some(database) = name.strip_suffix("-wal").filter(|database| !own.join(database).exists()) {
+                found.insert(format!("sqlite:{RATH_DIR}/{database}"));
+                continue;
+            }
+            let start = first_bytes(&own.join(&name))?;
+            if is_database(&start, || own.join(format!("{name}-wal")).exists()) {
+                found.insert(format!("sqlite:{RATH_DIR}/{name}"));
+            } else if memchr::memmem::find(&start, SESSION_FILE_HEADER).is_some() {
+                found.insert(format!("file:{RATH_DIR}/{name}"));
+            }
+        }
+        Ok(found.iter().map(|uri| StoreUri::from_list(uri, root)).collect())
+    }
+
     /// Adds a URI, durably.
     ///
     /// Two processes may add at the same time, so a line is appended in one write. A line that a crash cut off is not continued by
@@ -128,7 +200,7 @@ impl StoreList {
 
     /// Returns all URIs.
     pub(crate) fn read(&self) -> io::Result<Vec<String>> {
-        let bytes = match rath_dir::read_at_most(&self.path, MAX_LIST_BYTES) {
+        let bytes = match read_at_most(&self.path, MAX_LIST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             bytes => bytes?,
         };

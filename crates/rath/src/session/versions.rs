@@ -56,9 +56,9 @@ impl Versions {
         Ok(self.0.files(tree_id(tree)?)?)
     }
 
-    /// Writes a tree to a new or empty directory.
-    pub(crate) fn checkout(&self, tree: &Tree, into: &Path) -> Result<()> {
-        Ok(self.0.checkout(tree_id(tree)?, into)?)
+    /// Writes a tree to a new or empty directory. Returns the paths of the files whose content was removed.
+    pub(crate) fn checkout(&self, tree: &Tree, into: &Path) -> Result<Vec<String>> {
+        Ok(self.0.checkout(tree_id(tree)?, into)?.into_iter().map(|file| file.path).collect())
     }
 
     /// Writes a tree to a directory that is removed when the result is dropped.

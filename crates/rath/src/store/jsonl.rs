@@ -27,9 +27,9 @@ use self::signatures::SignatureFile;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, Damage, Erased, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces,
-    StoreBackend, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder,
-    missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
+    BranchSummary, CheckReport, Damage, Deletion, Erased, ErasedStep, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT,
+    StepPlaces, StoreBackend, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed,
+    make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -66,6 +66,10 @@ struct JsonlState {
     known: HashMap<BranchId, CachedList>,
     /// The reason why nothing further is written: after a failure the content of the files is unknown.
     broken: Option<StoreError>,
+    /// The sessions whose file another process created while a group was written.
+    outrun: Vec<BranchId>,
+    /// True after what killed processes left was removed.
+    is_swept: bool,
     /// The space that deletions have freed since the last compaction.
     freed: FreedSpace,
 }
@@ -161,6 +165,8 @@ impl Jsonl {
     fn read_if_there(&self, family: BranchId) -> Result<Option<FileContents>> {
         match self.read_file(family) {
             Err(_) if !self.path(family).exists() => Ok(None),
+            // Another process may have created it just now.
+            Err(_) => self.read_file(family).map(Some),
             read => read.map(Some),
         }
     }
@@ -210,8 +216,9 @@ impl Jsonl {
             .with_hint("`rath ls` lists them")
     }
 
-    fn append(&self, state: &mut JsonlState, write: &Write, rows: &StepPlaces) -> Result<Result<()>> {
-        let Some(head) = write.steps.last() else { return Ok(Ok(())) };
+    /// Encodes the steps of a write. Returns the session whose file they go to, if there are steps.
+    fn append(&self, state: &mut JsonlState, write: &Write, rows: &StepPlaces) -> Result<Result<Option<BranchId>>> {
+        let Some(head) = write.steps.last() else { return Ok(Ok(None)) };
         if let Some(parent) = missing_parent(write, rows) {
             return Ok(Err(parent_not_stored(parent)));
         }
@@ -251,7 +258,7 @@ impl Jsonl {
         }
         let JsonlState { open, numbers, .. } = state;
         let elsewhere = |place: u64| family_at(numbers, place);
-        let open = open.get_mut(&home).expect("it was found or made above");
+        let Some(open) = open.get_mut(&home) else { return Ok(Err(branch_moved(write.branch))) };
         if matches!(write.right, WriteRight::New(_)) && open.branches.contains_key(&write.branch) {
             return Ok(Err(branch_moved(write.branch)));
         }
@@ -286,13 +293,13 @@ impl Jsonl {
         }
         open.held.insert(write.branch, (epoch, head.id()));
         open.dirty = true;
-        Ok(Ok(()))
+        Ok(Ok(Some(home)))
     }
 
-    /// Writes and syncs all encoded rows.
+    /// Writes and syncs all encoded rows, except those of a file that another process has created meanwhile.
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
-            let mut written = Vec::new();
+            let (mut written, mut outrun) = (Vec::new(), Vec::new());
             for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty) {
                 open.dirty = false;
                 // Before the steps: a process that is killed in between leaves none of its steps unsigned.
@@ -303,12 +310,37 @@ impl Jsonl {
             for (family, open) in written {
                 open.file.sync_data()?;
                 open.encoder.mark_synced();
-                open.publish(&self.path(family))?;
+                if !open.publish(&self.path(family))? {
+                    outrun.push(family);
+                }
             }
+            outrun.iter().for_each(|family| _ = state.open.remove(family));
+            state.outrun.extend(outrun);
             Ok(())
         };
         let done = sync().map_err(|error| self.io_error("write to", error));
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
+    }
+
+    /// Locks the file of a session that can be deleted, and returns the number of its steps. Fails if a process writes it, or another
+    /// session that is not `gone` rests on it.
+    fn lock_for_delete(&self, family: BranchId, gone: &HashSet<BranchId>) -> Result<(usize, File)> {
+        if !self.path(family).exists() {
+            return Err(self.no_such(family));
+        }
+        let own: HashSet<StepId> = self.read_file(family)?.steps.iter().map(Step::id).collect();
+        for other in self.families()?.into_iter().filter(|other| *other != family && !gone.contains(other)) {
+            let Some(others) = self.read_if_there(other)? else { continue };
+            // Sessions that begin alike have the same steps, each in its own file.
+            let theirs: HashSet<StepId> = others.steps.iter().map(Step::id).collect();
+            let is_here = |step: &Step| own.contains(&step.id()) && !theirs.contains(&step.id());
+            let rests = Lineage::new(others.heads).walk().into_iter().any(is_here);
+            if rests {
+                let message = format!("the session {} rests on {}", other.short(), family.short());
+                return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));
+            }
+        }
+        Ok((own.len(), self.lock_idle(family)?))
     }
 
     /// Rewrites a file that no process writes.
@@ -369,12 +401,21 @@ impl StoreBackend for Jsonl {
         // StepPlaces of an incomplete group must never be written.
         let answers = answers.inspect_err(|error| state.broken = Some(error.duplicate()))?;
         self.sync(&mut state)?;
-        Ok(answers)
+        let outrun = std::mem::take(&mut state.outrun);
+        let answer = |(write, home): (&Write, Result<Option<BranchId>>)| match home? {
+            Some(home) if outrun.contains(&home) => {
+                write.steps.iter().for_each(|step| rows.set(step, StorageState::NotStored));
+                Err(branch_moved(write.branch))
+            }
+            _ => Ok(()),
+        };
+        Ok(group.iter().zip(answers).map(answer).collect())
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         let mut state = self.lock_for_write()?;
+        self.sweep_once(&mut state);
         if !state.open.contains_key(&family) {
             let Some(open) = self.open_file(family, holder)? else {
                 drop(state);
@@ -482,13 +523,18 @@ impl StoreBackend for Jsonl {
         }
     }
 
-    fn visit_json(&self, families: &HashSet<BranchId>, _: &Arc<StepPlaces>, visit: &mut dyn FnMut(&str)) -> Result<()> {
-        for family in self.families()?.into_iter().filter(|family| families.contains(family)) {
-            let Some(opened) = self.read_if_there(family)? else { continue };
-            if let Some(damage) = damage(&self.path(family), &opened).first() {
+    fn visit_json(
+        &self,
+        families: &[BranchId],
+        _: &Arc<StepPlaces>,
+        visit: &mut dyn FnMut(BranchId, &str),
+    ) -> Result<()> {
+        for family in families {
+            let Some(opened) = self.read_if_there(*family)? else { continue };
+            if let Some(damage) = damage(&self.path(*family), &opened).first() {
                 return Err(StoreError::new(StoreErrorKind::Damaged, damage));
             }
-            opened.steps.iter().for_each(|step| visit(&step.json()));
+            opened.steps.iter().for_each(|step| visit(*family, &step.json()));
         }
         Ok(())
     }
@@ -513,37 +559,40 @@ impl StoreBackend for Jsonl {
         Ok(check)
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<ErasedStep> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         let opened = self.read_file(family)?;
-        if Lineage::new(opened.heads).find(step).is_none() {
+        if Lineage::new(opened.heads.clone()).find(step).is_none() {
             let message = format!("no step {} in the session {}", step.short(), branch.short());
             return Err(StoreError::new(StoreErrorKind::NoSuchStep, message));
         }
-        self.rewrite(family, |found| {
-            (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests()))
-        })?;
-        Ok(Erased::Completely)
+        let erase = |family| {
+            self.rewrite(family, |found| {
+                (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests()))
+            })
+        };
+        // The session that is named comes first: if it cannot be changed, nothing is.
+        let is_copy = |opened: &FileContents| opened.steps.iter().any(|found| found.id() == step);
+        let mut refused = Vec::new();
+        if is_copy(&opened) {
+            erase(family)?;
+        }
+        // The step may be in the file of a session that this one continues, and in those of sessions that begin alike.
+        for other in self.families()?.into_iter().filter(|other| *other != family) {
+            let read = self.read_if_there(other);
+            if read.as_ref().is_ok_and(|opened| opened.as_ref().is_some_and(is_copy)) {
+                // Another process may have deleted the session meanwhile.
+                let failed = erase(other).err().filter(|_| self.path(other).exists());
+                refused.extend(failed.map(|error| (other, error)));
+            }
+        }
+        self.sweep()?;
+        Ok(ErasedStep { erased: Erased::Completely, refused })
     }
 
     fn delete(&self, family: BranchId) -> Result<()> {
         let path = self.path(family);
-        if !path.exists() {
-            return Err(self.no_such(family));
-        }
-        let own: HashSet<StepId> = self.read_file(family)?.steps.iter().map(Step::id).collect();
-        for other in self.families()?.into_iter().filter(|other| *other != family) {
-            let Some(others) = self.read_if_there(other)? else { continue };
-            // Sessions that begin alike have the same steps, each in its own file.
-            let theirs: HashSet<StepId> = others.steps.iter().map(Step::id).collect();
-            let is_here = |step: &Step| own.contains(&step.id()) && !theirs.contains(&step.id());
-            let rests = Lineage::new(others.heads).walk().into_iter().any(is_here);
-            if rests {
-                let message = format!("the session {} rests on {}", other.short(), family.short());
-                return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));
-            }
-        }
-        let _locked = self.lock_idle(family)?;
+        let (own, _locked) = self.lock_for_delete(family, &HashSet::new())?;
         let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
         let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
         removed.map_err(|error| self.io_error("write to", error))?;
@@ -552,7 +601,7 @@ impl StoreBackend for Jsonl {
         let _ = lock_path(&path).map(std::fs::remove_file);
         let mut state = self.lock();
         state.freed.bytes += bytes;
-        state.freed.steps += own.len() as u64;
+        state.freed.steps += own as u64;
         Ok(())
     }
 
@@ -562,13 +611,16 @@ impl StoreBackend for Jsonl {
         Ok(std::mem::take(&mut self.lock().freed))
     }
 
-    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
-        let mut freed = FreedSpace::default();
-        for family in families {
-            freed.bytes += std::fs::metadata(self.path(*family)).map_or(0, |facts| facts.len());
-            freed.steps += Lineage::new(self.read_file(*family)?.heads).walk().len() as u64;
-        }
-        Ok(freed)
+    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
+        let (mut freed, mut gone) = (FreedSpace::default(), HashSet::new());
+        let deletion = Deletion::in_rounds(families, |family| {
+            let (steps, _locked) = self.lock_for_delete(family, &gone)?;
+            freed.bytes += std::fs::metadata(self.path(family)).map_or(0, |facts| facts.len());
+            freed.steps += steps as u64;
+            gone.insert(family);
+            Ok(())
+        })?;
+        Ok(Deletion { freed, ..deletion })
     }
 }
 

@@ -5,7 +5,7 @@
 //! somewhere else, and a pipe would make it wait for ever.
 
 use std::fs::{FileType, Metadata};
-use std::io::{self, ErrorKind as IoKind, Read as _};
+use std::io::{self, ErrorKind as IoKind};
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::RATH_DIR;
@@ -133,14 +133,4 @@ pub fn home_file_within_reach(file: &Path, home: &Path, hidden: &Path, directory
             .iter()
             .any(|place| path_within_reach(place, &directory).is_some() && !is_hidden(place))
     })
-}
-
-/// Reads a file of `.rath` that is not longer than `max`: the directory may come from elsewhere.
-pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::Read::take(std::fs::File::open(path)?, max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!("it has more than {max} bytes"))),
-        false => Ok(bytes),
-    }
 }

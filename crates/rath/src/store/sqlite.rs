@@ -47,8 +47,8 @@ use super::holder::LEASE;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, Erased, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
-    UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
+    BranchSummary, CheckReport, Deletion, ErasedStep, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
+    StoredBranch, UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -359,7 +359,12 @@ impl StoreBackend for Sqlite {
         Ok(heads.into_iter().filter_map(|(place, id)| loader.fetch(place, id)).collect())
     }
 
-    fn visit_json(&self, families: &HashSet<BranchId>, _: &Arc<StepPlaces>, visit: &mut dyn FnMut(&str)) -> Result<()> {
+    fn visit_json(
+        &self,
+        families: &[BranchId],
+        _: &Arc<StepPlaces>,
+        visit: &mut dyn FnMut(BranchId, &str),
+    ) -> Result<()> {
         self.read_transaction(|connection| check::visit_json(connection, families, visit))
     }
 
@@ -367,8 +372,9 @@ impl StoreBackend for Sqlite {
         self.read_transaction(|connection| Ok(check::all(connection)?))
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
-        self.forget_step(branch, step)
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<ErasedStep> {
+        let erased = self.forget_step(branch, step)?;
+        Ok(ErasedStep { erased, refused: Vec::new() })
     }
 
     fn delete(&self, family: BranchId) -> Result<()> {
@@ -390,7 +396,7 @@ impl StoreBackend for Sqlite {
         self.compact_all()
     }
 
-    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
         self.measure(families)
     }
 }

@@ -74,18 +74,25 @@ pub(crate) async fn run_calls(
     let mut round = Round::new(plans);
     round.prepare(session).await;
     let mut running = FuturesUnordered::new();
+    let made = make_calls(session, toolbox, &mut round, &mut running).await;
+    let Err(error) = made else { return made };
+    // An error of one call must not take away what others have done.
+    Box::pin(round.leave(session, running)).await;
+    Err(error.with_session(session))
+}
+
+/// Makes the calls of a round until each has a result or waits for a person.
+async fn make_calls(
+    session: &mut Session,
+    toolbox: &Toolbox<'_>,
+    round: &mut Round,
+    running: &mut FuturesUnordered<CallFuture>,
+) -> Result<OutputVisibility> {
     loop {
         round.append(session).await?;
         // No call starts after the limit is reached.
         if let Some(reason) = stop_reason(session) {
-            while let Some(Some((nth, end))) = running.next().now_or_never() {
-                round.finish(session, nth, end);
-            }
-            drop(running);
-            if let Some(nth) = round.first_writer() {
-                round.observe_end(session, nth).await?;
-            }
-            round.abort(session).await?;
+            Box::pin(round.abort(session, std::mem::take(running))).await?;
             round.files.save_progress(session).await?;
             return Err(reason.record(session));
         }
@@ -107,8 +114,7 @@ pub(crate) async fn run_calls(
         }
         // If a limit ends the wait, the next turn of the loop handles it.
         if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
-            round.observe_end(session, nth).await?;
-            round.finish(session, nth, end);
+            round.end(session, nth, end).await?;
         }
     }
 }
@@ -195,12 +201,20 @@ enum CallState {
         changes: Option<FileChanges>,
         put_back: PutBackReport,
     },
+    /// The call has ended, and the changes that it made to files are not known.
+    Unobserved {
+        outcome: CallOutcome,
+        cx: Option<Arc<ToolCx>>,
+        put_back: PutBackReport,
+    },
     /// A workflow that the call ran waits for a person. It is kept aside, and the call stays open.
     Paused {
         cx: Arc<ToolCx>,
     },
     Appended,
-    /// The work of the call is kept aside.
+    /// The call is recorded without a result, and stays open.
+    LeftOpen,
+    /// The work of a paused call is kept aside.
     KeptAside,
 }
 
@@ -282,7 +296,7 @@ impl Round {
                         started.push((nth, *ready, cx));
                     }
                 }
-                CallState::Ended { .. } | CallState::Appended | CallState::Paused { .. } | CallState::KeptAside => {}
+                _ => {}
             }
         }
         Ok(started)
@@ -307,7 +321,26 @@ impl Round {
         Ok(())
     }
 
-    fn finish(&mut self, session: &Session, nth: usize, end: CallEnd) {
+    /// Looks at the files when a call has ended, and keeps its end.
+    ///
+    /// If that fails, the call gets no result: it stays in doubt, and the next look at the files tells what has changed.
+    async fn end(&mut self, session: &Session, nth: usize, end: CallEnd) -> Result<()> {
+        let looked = self.snapshot_after(session, nth).await;
+        self.finish(session, nth, end, looked.is_ok());
+        looked
+    }
+
+    /// Ends the calls that are done and were not waited for, and stops the others.
+    async fn finish_ready(&mut self, session: &Session, mut running: FuturesUnordered<CallFuture>) -> Result<()> {
+        let mut looked = Ok(());
+        while let Some(Some((nth, end))) = running.next().now_or_never() {
+            looked = looked.and(self.end(session, nth, end).await);
+        }
+        drop(running);
+        looked
+    }
+
+    fn finish(&mut self, session: &Session, nth: usize, end: CallEnd, is_observed: bool) {
         let slot = &mut self.slots[nth];
         let CallState::Running { cx, touches, nature, effects, put_back, .. } =
             std::mem::replace(&mut slot.state, CallState::Appended)
@@ -331,22 +364,12 @@ impl Round {
         self.changes += u64::from(!touches.is_empty());
         cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
+        if !is_observed {
+            slot.state = CallState::Unobserved { outcome, cx: Some(cx), put_back };
+            return;
+        }
         let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects) };
         slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
-    }
-
-    /// Looks at the files when a call has ended.
-    ///
-    /// If that fails, the call gets no result: it stays in doubt, and the next look at the files tells what has changed.
-    async fn observe_end(&mut self, session: &mut Session, nth: usize) -> Result<()> {
-        let Err(error) = self.snapshot_after(session, nth).await else { return Ok(()) };
-        if let CallState::Running { put_back, .. } = &self.slots[nth].state {
-            let put_back = put_back.describe().collect::<Vec<_>>();
-            if !put_back.is_empty() {
-                session.push(Chunk::note(put_back.join("; ")));
-            }
-        }
-        Err(error.with_session(session))
     }
 
     /// Appends the results up to the first call that has not ended.
@@ -381,17 +404,16 @@ impl Round {
     ///
     /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
     /// is a call that was not started.
-    async fn abort(&mut self, session: &mut Session) -> Result<()> {
+    async fn abort(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
+        self.finish_ready(session, running).await?;
+        if let Some(nth) = self.first_writer() {
+            self.snapshot_after(session, nth).await?;
+        }
         for slot in &mut self.slots[self.appended..] {
-            if let CallState::Running { cx, nature, effects, put_back, .. } = &mut slot.state {
-                let (cx, is_repeatable) = (cx.clone(), *nature != Nature::Effectful);
+            if let CallState::Running { cx, nature: Nature::Effectful, effects, put_back, .. } = &mut slot.state {
+                let (cx, put_back) = (cx.clone(), std::mem::take(put_back));
                 let changes = self.files.changes(std::mem::take(effects));
-                let put_back = std::mem::take(put_back);
-                if is_repeatable {
-                    cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
-                    continue;
-                }
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
                 let outcome = CallOutcome::new(Outcome::Cancelled, WHY);
                 slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
@@ -401,10 +423,24 @@ impl Round {
                     self.visibility = slot.append(session, self.visibility, &mut self.files).await?;
                 }
                 CallState::Paused { .. } => slot.keep_aside(session),
-                _ => {}
+                _ => slot.leave_open(session),
             }
         }
         Ok(())
+    }
+
+    /// Records all that is known of the calls when the round fails.
+    async fn leave(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) {
+        // The error that ended the round is the one that is reported.
+        let _ = self.finish_ready(session, running).await;
+        for slot in &mut self.slots {
+            match slot.state {
+                // If the changes of the call cannot be told, the call is left open.
+                CallState::Ended { .. } => _ = slot.append(session, self.visibility, &mut self.files).await,
+                CallState::Paused { .. } => slot.keep_aside(session),
+                _ => slot.leave_open(session),
+            }
+        }
     }
 }
 
@@ -417,6 +453,33 @@ impl CallSlot {
         }
     }
 
+    /// Records what a call has done that gets no result: it stays open, and is made again or waits for a person.
+    fn leave_open(&mut self, session: &mut Session) {
+        let (cx, put_back, outcome) = match &mut self.state {
+            CallState::Running { cx, put_back, .. } => (Some(cx), put_back, None),
+            CallState::Unobserved { cx, put_back, outcome } => (cx.as_mut(), put_back, Some(outcome)),
+            _ => return,
+        };
+        if let Some(cx) = cx {
+            cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
+            cx.take_checks().into_iter().for_each(|checked| _ = session.push(checked));
+        }
+        let tool = &self.call.tool;
+        let mut lines: Vec<String> = put_back.describe().collect();
+        if let Some(outcome) = outcome {
+            let text = std::mem::take(&mut outcome.text);
+            let text = session.secrets().hide(&text).unwrap_or(text);
+            let (output, _) = truncate(text, outcome.limit);
+            let output = output.as_str().unwrap_or_default();
+            lines =
+                vec![format!("{tool} ended, but the changes that it made could not be read. Its output:\n{output}")];
+        }
+        if !lines.is_empty() {
+            session.push(Chunk::note(lines.join("; ")));
+        }
+        self.state = CallState::LeftOpen;
+    }
+
     /// Appends the result of the call, and returns the visibility of all outputs up to this one.
     async fn append(
         &mut self,
@@ -427,7 +490,14 @@ impl CallSlot {
         let ended = std::mem::replace(&mut self.state, CallState::Appended);
         let CallState::Ended { outcome, cx, changes, put_back } = ended else { return Ok(before) };
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
-        let changes = files.own_changes(session, changes).await?;
+        let changes = match files.own_changes(session, changes).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.state = CallState::Unobserved { outcome, cx, put_back };
+                self.leave_open(session);
+                return Err(error);
+            }
+        };
         cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
         cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
         // Secrets are removed before the text is cut: half a key would not be recognised.

@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use expect_test::expect;
+use rath::chunk::ToolSpec;
 use rath::prelude::*;
+use rath::tool::builtin::Shell;
+use rath::tool::{Nature, Output};
 use rath::turn::{Next, Progress};
 use rath::{BranchId, Origin};
+use serde_json::{Value, json};
 
 use crate::files::{effects, files, placed};
-use crate::support::{block_on, close, folder, log, put, worker};
+use crate::support::{block_on, close, folder, log, put, script, worker};
 
 /// A way to go on with a call in doubt.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -205,6 +209,60 @@ fn a_call_whose_files_could_not_be_stored_has_no_result() {
     let checkout = folder.path().join(".rath/checkout");
     block_on(session.checkout(&checkout)).expect("checked out");
     assert_eq!(files(&checkout), files(folder.path()));
+}
+
+/// A tool that asks an agent, and leaves a file when it is done.
+struct Ask {
+    agent: Agent,
+    done: std::path::PathBuf,
+}
+
+impl Tool for Ask {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("ask", "Asks an agent.", json!({"type": "object"}))
+    }
+
+    fn nature(&self, _: &Value) -> Nature {
+        Nature::ReadOnly
+    }
+
+    async fn call(&self, cx: &ToolCx, _: Value) -> Result<Output> {
+        let session = cx.run(&self.agent, "What do you think?").await?;
+        std::fs::write(&self.done, "")?;
+        Ok(session.text().unwrap_or_default().into())
+    }
+}
+
+/// An error of one call takes nothing away that the others have done and that was paid for.
+#[test]
+fn what_the_other_calls_of_a_failed_round_did_is_on_the_record() {
+    for is_first in [true, false] {
+        let (folder, kept) = (folder(&[("a.txt", "one\n")]), folder(&[]));
+        let (objects, away) = (folder.path().join(".rath/workspace/objects"), folder.path().join(".rath/away"));
+        let done = kept.path().join("done");
+        let block = format!(
+            "until test -e '{2}'; do sleep 0.01; done; echo two >> a.txt; echo out; mv '{0}' '{1}' && touch '{0}'",
+            objects.display(),
+            away.display(),
+            done.display()
+        );
+        let mut calls = vec![json!({"name": "shell", "arguments": {"command": block}}), json!({"name": "ask"})];
+        if !is_first {
+            calls.reverse();
+        }
+        let asked = script([r#"{"text": "A lot."}"#]);
+        let ask = Ask { agent: Agent::new("Think.", &asked).named("thinker"), done };
+        let agent = Agent::new("Work.", &script([json!({ "calls": calls }).to_string()])).tool(Shell).tool(ask);
+        let error = block_on(agent.run(placed(&folder))).expect_err("nothing can be stored");
+        let session = error.into_session().expect("the session so far");
+        let lineage = session.lineage().to_string();
+        for expected in ["ok: A lot.", "[agent.thinker]", "shell ended, but", "tool started"] {
+            assert!(lineage.contains(expected), "{is_first}, {expected}:\n{lineage}");
+        }
+        let Next::RunTools(open) = session.next() else { panic!("the call is closed: {lineage}") };
+        let open: Vec<_> = open.iter().map(|open| (&*open.call.tool, open.progress.clone())).collect();
+        assert_eq!(open, [("shell", Progress::Unknown)]);
+    }
 }
 
 /// A directory that is missing for now cannot be looked at, and the record goes on to say so.

@@ -38,7 +38,7 @@ pub(crate) fn files(root: &Path) -> String {
     found.join("\n")
 }
 
-fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
+pub(crate) fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
     if session.next() == Next::Done {
         session.push(Chunk::user("go on"));
     }

@@ -15,6 +15,9 @@ mod escape;
 mod file;
 mod files;
 mod flow;
+#[cfg(target_os = "linux")]
+mod forget;
+mod gc;
 #[cfg(unix)]
 mod ignored;
 mod interchange;

@@ -403,10 +403,14 @@ fn a_slow_or_panicking_listener_does_not_affect_the_run() {
             let run = broken.run(Session::user("go")).on_event(|_| panic!("a listener's own problem"));
             let session = run.await.expect("a run");
             note("broken");
-            let_go.send(()).expect("it listens");
             session
         };
-        let (first, second, third) = tokio::join!(first, second, third);
+        let others = async {
+            let others = tokio::join!(second, third);
+            let_go.send(()).expect("it listens");
+            others
+        };
+        let (first, (second, third)) = tokio::join!(first, others);
         assert_eq!([first.text(), second.text(), third.text()], [Some("done"); 3]);
         order.into_inner().expect("no panic")
     });

@@ -121,3 +121,32 @@ fn a_database_of_something_else_is_left_as_it_is() {
     assert!(error.message().ends_with("is a database of something else"), "{error}");
     assert_eq!(std::fs::read(&path).expect("read"), before);
 }
+
+/// Another program that was killed needs its journal, and it alone knows when to roll it back.
+#[test]
+fn the_journal_of_a_database_of_something_else_is_left_as_it_is() {
+    // A database with a WAL has a journal for a moment, when its mode is changed.
+    for mode in ["DELETE", "WAL"] {
+        let folder = rath_test_support::temp_dir();
+        let (path, journal) = (folder.path().join("other.db"), folder.path().join("other.db-journal"));
+        let fill = "CREATE TABLE t(x); WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 99)
+                    INSERT INTO t SELECT zeroblob(9000) FROM n;";
+        let other = rusqlite::Connection::open(&path).expect("a database");
+        other.execute_batch(&format!("PRAGMA journal_mode = {mode}; {fill}")).expect("filled");
+        drop(other);
+        let copy = folder.path().join("copy.db");
+        std::fs::copy(&path, &copy).expect("copied");
+        let other = rusqlite::Connection::open(&copy).expect("a database");
+        let change = "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; BEGIN; UPDATE t SET x = zeroblob(9999);";
+        other.execute_batch(change).expect("changed");
+        std::fs::copy(folder.path().join("copy.db-journal"), &journal).expect("a hot journal");
+        let state = || [&path, &journal].map(|path| std::fs::read(path).expect("read"));
+        let before = state();
+        for create in [rath::store::Create::Never, rath::store::Create::IfMissing] {
+            let error = rath::store::Sqlite::open(path.to_str().expect("UTF-8"), create).err().expect("it is not ours");
+            assert!(error.to_string().ends_with("is a database of something else"), "{mode}: {error}");
+        }
+        assert!(state() == before, "{mode}");
+        drop(other);
+    }
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rath_record::codec::{Encoder, Ending};
 use rath_record::{BranchId, Digest, StepId};
+use rath_workspace::is_same_file;
 
 use super::super::{Holder, Write, branch_held, sync_folder};
 use super::contents::branches;
@@ -36,19 +37,45 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Gives a new file its name, unless it has it.
-    pub(super) fn publish(&mut self, path: &Path) -> io::Result<()> {
-        let Some(temporary) = &self.unpublished else { return Ok(()) };
-        // Unlike a rename, a link does not replace the file of a process that was faster.
+    fn new(path: &Path, file: File, lock: Option<File>, encoder: Encoder) -> Self {
+        OpenFile {
+            file,
+            _lock: lock,
+            encoder,
+            held: HashMap::new(),
+            branches: HashMap::new(),
+            elsewhere: HashSet::new(),
+            lost: HashSet::new(),
+            signatures: SignatureFile::new(path),
+            dirty: true,
+            unpublished: None,
+        }
+    }
+
+    /// Gives a new file its name, unless it has it. Returns false if another process was faster.
+    pub(super) fn publish(&mut self, path: &Path) -> io::Result<bool> {
+        let Some(temporary) = &self.unpublished else { return Ok(true) };
+        // Unlike a rename, a link does not replace a file.
         match std::fs::hard_link(temporary, path) {
             Ok(()) => std::fs::remove_file(temporary)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
-            // Some file systems have no links.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) if !has_no_links(&error) => return Err(error),
+            Err(_) if path.try_exists()? => return Ok(false),
             Err(_) => std::fs::rename(temporary, path)?,
         }
         self.unpublished = None;
-        path.parent().map_or(Ok(()), sync_folder)
+        path.parent().map_or(Ok(()), sync_folder).map(|()| true)
     }
+}
+
+/// Returns true if an open file is still the one that its path names.
+fn is_current(file: &File, path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| is_same_file(file, &path))
+}
+
+/// Returns true if a link could not be made because the file system has none.
+fn has_no_links(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
 }
 
 /// Removes a new file that did not get its name.
@@ -68,12 +95,18 @@ impl Jsonl {
     /// Opens the file of a session and locks it for writing. None if another process writes it.
     pub(super) fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<OpenFile>> {
         let path = self.path(family);
-        let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = file.map_err(|error| self.io_error("open", error))?;
-        let lock = self.separate_lock(family)?;
-        if !self.lock_file(lock.as_ref().unwrap_or(&file))? {
-            return Ok(None);
-        }
+        let (file, lock) = loop {
+            let file = OpenOptions::new().read(true).append(true).open(&path);
+            let file = file.map_err(|error| self.io_error("open", error))?;
+            let lock = self.separate_lock(family)?;
+            if !self.lock_file(lock.as_ref().unwrap_or(&file))? {
+                return Ok(None);
+            }
+            // Before it was locked, a process that rewrites the session may have replaced it.
+            if is_current(&file, &path) {
+                break (file, lock);
+            }
+        };
         let opened = self.read_file(family)?;
         let branches: HashMap<_, _> = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
         let length = opened.position.map_or(0, |position| position.length);
@@ -90,20 +123,9 @@ impl Jsonl {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             None => self.begin_file(&file, holder)?,
         };
-        let (held, elsewhere) = (HashMap::new(), HashSet::new());
-        let signatures = SignatureFile::new(&path);
-        Ok(Some(OpenFile {
-            file,
-            _lock: lock,
-            encoder,
-            held,
-            branches,
-            elsewhere,
-            lost: HashSet::new(),
-            signatures,
-            dirty: true,
-            unpublished: None,
-        }))
+        let mut open = OpenFile::new(&path, file, lock, encoder);
+        open.branches = branches;
+        Ok(Some(open))
     }
 
     /// Opens the file that is locked instead of the file of a session, on systems that need one.
@@ -148,20 +170,9 @@ impl Jsonl {
         }
         let (temporary, file) = self.temporary_file(family, lock.is_some())?;
         let encoder = self.begin_file(&file, holder).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
-        let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        let (signatures, unpublished) = (SignatureFile::new(&self.path(family)), Some(temporary));
-        Ok(OpenFile {
-            file,
-            _lock: lock,
-            encoder,
-            held,
-            branches,
-            elsewhere,
-            lost: HashSet::new(),
-            signatures,
-            dirty: true,
-            unpublished,
-        })
+        let mut open = OpenFile::new(&self.path(family), file, lock, encoder);
+        open.unpublished = Some(temporary);
+        Ok(open)
     }
 
     /// Creates a temporary file, and locks it unless `is_locked` already.
@@ -191,6 +202,7 @@ impl Jsonl {
         if state.open.contains_key(&write.family) {
             return Ok(write.family);
         }
+        self.sweep_once(state);
         let open = match self.path(write.family).exists() {
             true => self.open_file(write.family, holder)?,
             false => Some(self.new_file(write.family, holder)?),
@@ -205,13 +217,17 @@ impl Jsonl {
 
     /// Locks the file of a session that no process writes.
     pub(super) fn lock_idle(&self, family: BranchId) -> Result<File> {
-        let lock = match self.separate_lock(family)? {
-            Some(lock) => lock,
-            None => File::open(self.path(family)).map_err(|error| self.io_error("open", error))?,
-        };
-        match self.lock_file(&lock)? {
-            true => Ok(lock),
-            false => Err(self.held_error(family, family, &Holder::this_process())?),
+        loop {
+            let (lock, is_separate) = match self.separate_lock(family)? {
+                Some(lock) => (lock, true),
+                None => (File::open(self.path(family)).map_err(|error| self.io_error("open", error))?, false),
+            };
+            if !self.lock_file(&lock)? {
+                return Err(self.held_error(family, family, &Holder::this_process())?);
+            }
+            if is_separate || is_current(&lock, &self.path(family)) {
+                return Ok(lock);
+            }
         }
     }
 

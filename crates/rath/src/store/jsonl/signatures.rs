@@ -6,8 +6,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rath_record::{BranchId, StepId};
+use rath_workspace::read_at_most;
 
-use super::super::{Signature, rath_dir};
+use super::super::Signature;
 
 /// The length of a branch's id, a step's id and a signature, in bytes.
 const ENTRY_BYTES: usize = 80;
@@ -37,7 +38,7 @@ impl SignatureFile {
 
     /// Removes all signatures but those of the heads.
     pub(super) fn reduce(&mut self, branches: &HashMap<BranchId, StepId>) {
-        let Ok(known) = rath_dir::read_at_most(&self.path, MAX_BYTES) else { return };
+        let Ok(known) = read_at_most(&self.path, MAX_BYTES) else { return };
         for (branch, head) in branches {
             self.add(*branch, *head, find(&known, *branch, *head));
         }
@@ -82,7 +83,7 @@ impl SignatureFile {
 
     /// Returns the signature under the newest step of a branch.
     pub(super) fn find(session: &Path, branch: BranchId, head: StepId) -> Option<Signature> {
-        find(&rath_dir::read_at_most(&SignatureFile::path(session), MAX_BYTES).ok()?, branch, head)
+        find(&read_at_most(&SignatureFile::path(session), MAX_BYTES).ok()?, branch, head)
     }
 }
 

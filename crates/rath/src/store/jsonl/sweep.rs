@@ -10,10 +10,18 @@ use std::path::Path;
 
 use rath_record::BranchId;
 
-use super::Jsonl;
+use super::{Jsonl, JsonlState};
 use crate::store::error::Result;
 
 impl Jsonl {
+    /// Sweeps, unless this handle did so before.
+    pub(super) fn sweep_once(&self, state: &mut JsonlState) {
+        if !std::mem::replace(&mut state.is_swept, true) {
+            // What cannot be removed now is removed by a later process.
+            let _ = self.sweep();
+        }
+    }
+
     /// Removes the files that processes left which were killed while they began, rewrote or deleted a session.
     pub(super) fn sweep(&self) -> Result<()> {
         let mut without_session = Vec::new();
@@ -21,7 +29,13 @@ impl Jsonl {
             let path = self.folder.join(&name);
             let is_temporary = path.extension().is_some_and(|extension| extension == "tmp");
             match self.path(family).exists() {
-                true if is_temporary && self.lock_idle(family).is_ok() => _ = std::fs::remove_file(path),
+                true if is_temporary => {
+                    // A process that rewrites the session has locked its file, and one that begins it the temporary one.
+                    let lock = self.separate_lock(family)?.or_else(|| File::open(self.path(family)).ok());
+                    if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
+                        self.remove_unlocked(family, &path)?;
+                    }
+                }
                 true => {}
                 false if is_temporary => self.remove_unlocked(family, &path)?,
                 false => without_session.push((family, path)),

@@ -367,22 +367,27 @@ pub(super) fn referenced(connection: &Connection) -> Result<(Vec<u64>, HashSet<D
     Ok((places, digests))
 }
 
-/// Calls `visit` with the JSON of every step that the branches of some sessions descend from.
+/// Calls `visit` with the JSON of every step that the branches of some sessions descend from. A step that several sessions share is
+/// passed once, with the first of them.
 pub(super) fn visit_json(
     connection: &Connection,
-    families: &HashSet<BranchId>,
-    visit: &mut dyn FnMut(&str),
+    families: &[BranchId],
+    visit: &mut dyn FnMut(BranchId, &str),
 ) -> Result<(), TransactionError> {
-    let (mut heads, mut failed) = (Vec::new(), None);
+    let (mut heads, mut failed) = (HashMap::<BranchId, Vec<u64>>::new(), None);
     scan::each_row(connection, BRANCHES, |_, row| match row.map(BranchRow::read) {
-        Ok(Some(row)) => heads.extend(Some(row.head).filter(|_| families.contains(&row.family))),
+        Ok(Some(row)) => heads.entry(row.family).or_default().push(row.head),
         Ok(None) => _ = failed.get_or_insert_with(|| "the row of a session was changed".to_owned()),
         Err(error) => _ = failed.get_or_insert_with(|| error.to_string()),
     })?;
-    scan::walk_back(connection, heads, |_, row| match row {
-        Ok(row) => visit(&row.json),
-        Err(fault) => _ = failed.get_or_insert(fault.what),
-    })?;
+    let mut visited = HashSet::new();
+    for family in families {
+        let heads = heads.remove(family).unwrap_or_default();
+        scan::walk_back_new(connection, heads, &mut visited, |_, row| match row {
+            Ok(row) => visit(*family, &row.json),
+            Err(fault) => _ = failed.get_or_insert(fault.what),
+        })?;
+    }
     let damaged = |why: String| {
         let error = StoreError::new(StoreErrorKind::Damaged, format_args!("the store is damaged: {why}"));
         error.with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good").into()

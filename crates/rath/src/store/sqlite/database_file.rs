@@ -44,7 +44,7 @@ impl DatabaseFile {
         }
         let mut id = file_id(&metadata);
         if !open_files.contains_key(&id) {
-            let file = File::open(path)?;
+            let file = rath_workspace::open_regular_file(path)?;
             id = file_id(&file.metadata()?);
             match open_files.get_mut(&id) {
                 Some(known) => known.others.push(file),

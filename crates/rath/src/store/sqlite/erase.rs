@@ -13,10 +13,11 @@ use rusqlite::params;
 
 use super::super::holder::{Holder, now};
 use super::super::title::from_text;
-use super::super::{Erased, FreedSpace, StoreBackend as _};
+use super::super::{Deletion, Erased, FreedSpace, StoreBackend as _};
 use super::branch_row::BranchRow;
 use super::scan::{self, BRANCHES, STEPS};
 use super::schema::{LOCK_TIMEOUT, StoreConnection};
+use super::step_row::{StepRow, step_and_branch};
 use super::transaction::{Transaction, TransactionError};
 use super::{Sqlite, check, payload, schema};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
@@ -33,32 +34,19 @@ impl Sqlite {
         self.write_transaction(|transaction| {
             let row = transaction.branch(branch)?.cloned().ok_or_else(|| self.no_such(branch))?;
             transaction.refuse_if_held(&row)?;
-            let mut found = None;
+            let mut is_found = false;
             scan::walk_back(transaction.connection, [row.head], |_, row| {
-                found = found.take().or(row.ok().filter(|row| row.id == step));
+                is_found |= row.is_ok_and(|row| row.id == step);
             })?;
-            let Some(mut found) = found else {
+            if !is_found {
                 let message = format!("no step {} in the session {}", step.short(), branch.short());
                 return Err(StoreError::new(StoreErrorKind::NoSuchStep, message).into());
-            };
-            let chunk = Chunk::decode(&found.json).map_err(|error| StoreError::new(StoreErrorKind::Store, error))?;
-            erase_payloads(transaction, chunk.payload_digests(), found.place)?;
-            // The title in the list must not keep the erased text.
-            if let Chunk::User(user) = &chunk
-                && let Some(title) = from_text(&user.text)
-            {
-                for relative in BranchRow::of_family(transaction.connection, row.family)? {
-                    if transaction.branch(relative)?.is_some_and(|row| row.title == title) {
-                        transaction.change(relative, |row| row.title = "[forgotten]".into())?;
-                    }
-                }
             }
-            found.withheld.get_or_insert_with(|| Digest::compute(found.json.as_bytes()));
-            let mut json = Vec::new();
-            chunk.redacted().encode(&mut json);
-            found.json = String::from_utf8(json).expect("JSON is UTF-8");
-            let values = params![found.encode(), found.json.as_bytes(), found.place.cast_signed()];
-            transaction.connection.execute("UPDATE steps SET head = ?, json = ? WHERE s = ?", values)?;
+            let copies = copies_of(transaction, step)?;
+            let places: Vec<u64> = copies.iter().map(|copy| copy.place).collect();
+            for copy in copies {
+                erase(transaction, copy, &places)?;
+            }
             Ok(())
         })?;
         self.vacuum()
@@ -66,7 +54,7 @@ impl Sqlite {
 
     pub(super) fn compact_all(&self) -> Result<FreedSpace> {
         self.checkpoint(Duration::ZERO)?;
-        let before = self.size();
+        let before = self.size()?;
         let steps = self.write_transaction(|transaction| {
             // Steps without a branch are removed: first, every branch must be known to be there.
             if let Some(damage) = check::all(transaction.connection)?.damage.into_iter().next() {
@@ -87,27 +75,20 @@ impl Sqlite {
             Ok(removed)
         })?;
         let erased = self.vacuum()?;
-        Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps, erased })
+        Ok(FreedSpace { bytes: before.saturating_sub(self.size()?), steps, erased })
     }
 
-    /// Returns the space that a deletion and a compaction would free, by trying it on a copy in memory.
-    pub(super) fn measure(&self, families: &[BranchId]) -> Result<FreedSpace> {
+    /// Returns the result of a deletion and a compaction, by trying them on a temporary copy.
+    pub(super) fn measure(&self, families: &[BranchId]) -> Result<Deletion> {
         let failed = |error| schema::describe(&self.uri, self.path.as_deref(), "read", error);
         let copy = {
             let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-            StoreConnection::copy_in_memory(&reader).map_err(failed)?
+            StoreConnection::copy_to_temporary(&reader).map_err(failed)?
         };
         let copy = std::sync::Arc::new(std::sync::Mutex::new(copy));
-        let size = || -> rusqlite::Result<u64> {
-            let copy = copy.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = |name| copy.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
-            Ok((number("page_count")? * number("page_size")?).cast_unsigned())
-        };
-        let before = size().map_err(failed)?;
-        let store = Sqlite::new("memory:".to_owned(), None, copy.clone(), copy.clone(), None);
-        families.iter().try_for_each(|family| store.delete(*family))?;
-        let steps = store.compact()?.steps;
-        Ok(FreedSpace { bytes: before.saturating_sub(size().map_err(failed)?), steps, ..FreedSpace::default() })
+        let store = Sqlite::new(self.uri.clone(), None, copy.clone(), copy, None);
+        let deletion = Deletion::in_rounds(families, |family| store.delete(family))?;
+        Ok(Deletion { freed: store.compact()?, ..deletion })
     }
 
     /// Writes all pages anew, and moves them into the database.
@@ -144,20 +125,70 @@ impl Sqlite {
         checkpoint().map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "write to", error))
     }
 
-    fn size(&self) -> u64 {
-        self.path.as_deref().map_or(0, |path| std::fs::metadata(path).map_or(0, |file| file.len()))
+    /// Returns the size of the database. That of its file would depend on how much of the WAL other processes let be moved.
+    fn size(&self) -> Result<u64> {
+        let writer = self.writer();
+        let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
+        let size = || Ok(number("page_count")?.saturating_mul(number("page_size")?).unsigned_abs());
+        size().map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "read", error))
     }
 }
 
-/// Erases payloads that no step refers to, except the step at `place`.
-fn erase_payloads(transaction: &Transaction<'_>, mut digests: Vec<Digest>, place: u64) -> Result<(), TransactionError> {
+/// Returns all rows of a step: sessions that begin alike have one each.
+fn copies_of(transaction: &Transaction<'_>, step: StepId) -> Result<Vec<StepRow>, TransactionError> {
+    let mut places = Vec::new();
+    scan::each_row(transaction.connection, STEPS, |at, row| {
+        let id = row.ok().and_then(|row| {
+            let head = row.get_ref(1).ok()?.as_blob().ok()?;
+            step_and_branch(at.cast_unsigned(), head)
+        });
+        places.extend(id.filter(|(id, _)| *id == step).map(|_| at.cast_unsigned()));
+    })?;
+    let mut copies = Vec::new();
+    for place in places {
+        copies.extend(scan::step(transaction.connection, place)?.ok());
+    }
+    Ok(copies)
+}
+
+/// Erases the content of one row. The rows of the same step are at `places`.
+fn erase(transaction: &mut Transaction<'_>, mut row: StepRow, places: &[u64]) -> Result<(), TransactionError> {
+    let chunk = Chunk::decode(&row.json).map_err(|error| StoreError::new(StoreErrorKind::Store, error))?;
+    erase_payloads(transaction, chunk.payload_digests(), places)?;
+    // The title in the list must not keep the erased text.
+    let family = transaction.branch(row.stamp.branch)?.map(|branch| branch.family);
+    if let (Chunk::User(user), Some(family)) = (&chunk, family)
+        && let Some(title) = from_text(&user.text)
+    {
+        for relative in BranchRow::of_family(transaction.connection, family)? {
+            if transaction.branch(relative)?.is_some_and(|row| row.title == title) {
+                transaction.change(relative, |row| row.title = "[forgotten]".into())?;
+            }
+        }
+    }
+    row.withheld.get_or_insert_with(|| Digest::compute(row.json.as_bytes()));
+    let mut json = Vec::new();
+    chunk.redacted().encode(&mut json);
+    row.json = String::from_utf8(json).expect("JSON is UTF-8");
+    let values = params![row.encode(), row.json.as_bytes(), row.place.cast_signed()];
+    transaction.connection.execute("UPDATE steps SET head = ?, json = ? WHERE s = ?", values)?;
+    Ok(())
+}
+
+/// Erases payloads that no step refers to, except the rows at `places`.
+fn erase_payloads(
+    transaction: &Transaction<'_>,
+    mut digests: Vec<Digest>,
+    places: &[u64],
+) -> Result<(), TransactionError> {
     if digests.is_empty() {
         return Ok(());
     }
     // An unreadable step that refers to the payload too does not keep it.
     scan::each_row(transaction.connection, STEPS, |at, row| {
         if let Ok(row) = row
-            && at.cast_unsigned() != place
+            && !places.contains(&at.cast_unsigned())
         {
             let json = row.get_ref(2).ok().and_then(|json| json.as_blob().ok()).unwrap_or_default();
             digests.retain(|digest| memchr::memmem::find(json, digest.to_string().as_bytes()).is_none());

@@ -1,6 +1,6 @@
 //! Reading all rows of a table, and walking back from step to step, as far as the pages of the database are readable.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -93,16 +93,37 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 pub(super) fn walk_back(
     connection: &Connection,
     heads: impl IntoIterator<Item = u64>,
+    each: impl FnMut(u64, Result<StepRow, RowFault>),
+) -> rusqlite::Result<()> {
+    walk_back_from(connection, heads, |_| true, each)
+}
+
+/// Calls `each` as [`walk_back`] does, with the places that are not visited yet.
+pub(super) fn walk_back_new(
+    connection: &Connection,
+    heads: impl IntoIterator<Item = u64>,
+    visited: &mut HashSet<u64>,
+    each: impl FnMut(u64, Result<StepRow, RowFault>),
+) -> rusqlite::Result<()> {
+    // The ancestors of a visited place are visited too.
+    walk_back_from(connection, heads, |place| visited.insert(place), each)
+}
+
+fn walk_back_from(
+    connection: &Connection,
+    heads: impl IntoIterator<Item = u64>,
+    mut is_new: impl FnMut(u64) -> bool,
     mut each: impl FnMut(u64, Result<StepRow, RowFault>),
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached("SELECT s, head, json FROM steps WHERE s <= ? ORDER BY s DESC")?;
-    let mut open: BinaryHeap<u64> = heads.into_iter().collect();
+    let mut open: BinaryHeap<u64> = heads.into_iter().filter(|head| is_new(*head)).collect();
     let mut visit = |open: &mut BinaryHeap<u64>, place: u64, row: Result<StepRow, RowFault>| {
         while open.peek() == Some(&place) {
             open.pop();
         }
         if let Ok(row) = &row {
-            open.extend(row.parents.iter().map(|(_, parent)| *parent).filter(|parent| (1..place).contains(parent)));
+            let parents = row.parents.iter().map(|(_, parent)| *parent);
+            open.extend(parents.filter(|parent| (1..place).contains(parent) && is_new(*parent)));
         }
         each(place, row);
     };

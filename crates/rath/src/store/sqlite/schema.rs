@@ -106,9 +106,9 @@ impl StoreConnection {
         Ok(StoreConnection { connection, _file: None })
     }
 
-    /// Copies a database to one in memory.
-    pub(super) fn copy_in_memory(from: &Connection) -> rusqlite::Result<Self> {
-        let mut connection = Connection::open_in_memory().and_then(set_up)?;
+    /// Copies a database to a temporary one, which SQLite removes with the connection. In memory is as much of it as fits the cache.
+    pub(super) fn copy_to_temporary(from: &Connection) -> rusqlite::Result<Self> {
+        let mut connection = Connection::open("").and_then(set_up)?;
         let backup = rusqlite::backup::Backup::new(from, &mut connection)?;
         backup.run_to_completion(i32::MAX, std::time::Duration::ZERO, None)?;
         drop(backup);
@@ -237,7 +237,8 @@ pub(super) fn move_foreign_journal(path: &Path, header: &[u8]) -> std::io::Resul
     let mut journal = path.as_os_str().to_owned();
     journal.push("-journal");
     let has_wal = header.get(18..20).is_some_and(|versions| versions.contains(&2));
-    if !has_wal || length(path) <= PAGE_BYTES as u64 || !Path::new(&journal).try_exists()? {
+    let is_store = has_wal && is_marked(header);
+    if !is_store || length(path) <= PAGE_BYTES as u64 || !Path::new(&journal).try_exists()? {
         return Ok(());
     }
     let mut aside = journal.clone();
@@ -263,8 +264,20 @@ pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, c
     if !header.is_empty() && !header.starts_with(b"SQLite format 3\0") {
         return Err(StoreError::new(StoreErrorKind::Format, not_a_database(uri)));
     }
+    // SQLite would write to the file if it has a journal. The mark of a store may be in its WAL until the second page is written.
+    let is_foreign = !header.is_empty() && !is_marked(&header) && length(path) > PAGE_BYTES as u64;
+    if is_foreign && length(&wal_path(path)) == 0 {
+        return Err(StoreError::new(StoreErrorKind::Format, format_args!("{uri} {FOREIGN_DATABASE}")));
+    }
     Ok(header)
 }
+
+/// Returns true if the header of a database has the mark of a store.
+fn is_marked(header: &[u8]) -> bool {
+    header.get(68..72).is_some_and(|mark| mark == (APPLICATION as u32).to_be_bytes())
+}
+
+const FOREIGN_DATABASE: &str = "is a database of something else";
 
 /// Checks that a database is a store of this version, before anything is written to it.
 ///
@@ -292,7 +305,7 @@ pub(super) fn check_header(
         if tables == 0 && version == 0 && has_layout {
             return Ok(());
         }
-        return Err(error(StoreErrorKind::Format, "is a database of something else".to_owned()).into());
+        return Err(error(StoreErrorKind::Format, FOREIGN_DATABASE.to_owned()).into());
     }
     if version == 1 {
         let message = "has version 1, which kept its steps in a second file and was never released".to_owned();

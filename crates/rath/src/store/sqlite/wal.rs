@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::database_file::DatabaseFile;
 use super::schema::PAGE_BYTES;
@@ -15,7 +16,8 @@ const FRAME_HEADER_BYTES: usize = 24;
 /// The first four bytes of a WAL; the lowest bit says in which order checksums read bytes.
 const MAGIC: u32 = 0x377f_0682;
 /// The number of attempts to read files that another process does not change meanwhile.
-const MAX_ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 20;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// The committed transactions of a WAL.
 struct WalPages<'a> {
@@ -33,10 +35,11 @@ pub(super) fn read_with_wal(file: Option<&DatabaseFile>, wal: &Path) -> io::Resu
             Some(file) => file.read_start(u64::MAX)?,
             None => Vec::new(),
         };
-        // A WAL that begins anew was moved into the database meanwhile. One that only grew has later transactions.
-        if std::fs::read(wal)?.starts_with(&bytes) {
+        // Pages of a transaction that is not in `bytes` may be in the database already, even if the WAL only grew.
+        if std::fs::read(wal)? == bytes {
             return add_pages(database, &bytes);
         }
+        std::thread::sleep(ATTEMPT_PAUSE);
     }
     Err(io::Error::other("another process is writing it"))
 }

@@ -7,7 +7,7 @@ use rath::BranchId;
 use rath::prelude::*;
 use rath::record::{Step, StepId};
 use rath::store::{
-    BranchSummary, CheckReport, Erased, FreedSpace, Holder, Result, Sqlite, StepPlaces, Store, StoreBackend,
+    BranchSummary, CheckReport, ErasedStep, FreedSpace, Holder, Result, Sqlite, StepPlaces, Store, StoreBackend,
     StoredBranch, Write,
 };
 use rath_test_support::wait_until;
@@ -89,7 +89,7 @@ impl StoreBackend for OnDisk {
         self.0.check()
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<Erased> {
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<ErasedStep> {
         self.0.forget(branch, step)
     }
 

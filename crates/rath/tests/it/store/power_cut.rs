@@ -115,7 +115,13 @@ async fn check(uri: &str, notes: &[String]) -> Result<(), String> {
             if !all.steps.contains_key(&step.parse().expect("an id")) {
                 return Err(format!("the step {step} of {branch} is gone"));
             }
-            last = Some(branch.parse::<BranchId>().expect("an id"));
+            let branch = branch.parse::<BranchId>().expect("an id");
+            let found = store.read(branch).await.map_err(|error| failed("it cannot be read", error))?;
+            // The signatures of a `jsonl:` store are not synced: its newest session may have to be adopted.
+            if found.session.is_guest() && uri.starts_with("sqlite:") {
+                return Err(format!("{branch} is taken for a session of others"));
+            }
+            last = Some(branch);
         }
     }
     for deleted in notes.iter().filter_map(|note| note.strip_prefix("deleted ")) {

@@ -253,3 +253,67 @@ fn what_the_dead_held_is_free_at_once() {
         assert_eq!(resumed.complete().expect("complete").chunk_count(), 1);
     }
 }
+
+/// The file of a session has one name: of two processes that import the session at once, the second is told, and its store
+/// stays usable.
+#[test]
+fn of_two_importers_of_one_session_the_second_is_told_and_goes_on() {
+    for kind in KINDS {
+        let folder = rath_test_support::temp_dir();
+        for nth in 0..40 {
+            let session = Session::user(format!("session {nth}"));
+            let barrier = std::sync::Barrier::new(2);
+            let import = || {
+                let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+                barrier.wait();
+                let recorded = block_on(session.clone().record(&store));
+                let is_first = match recorded {
+                    Ok(recorded) => block_on(recorded.durable()).is_ok(),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Conflict, "{kind}: {error}");
+                        false
+                    }
+                };
+                let other = block_on(Session::user("another").fork().record(&store)).expect("the store is usable");
+                close(other, store);
+                is_first
+            };
+            let firsts = std::thread::scope(|scope| {
+                [scope.spawn(import), scope.spawn(import)].map(|thread| thread.join().expect("no panic"))
+            });
+            assert!(firsts.contains(&true), "{kind}: {firsts:?}");
+            let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+            let read = block_on(store.read(session.id())).expect("one of them recorded it").session;
+            assert_eq!(read.head().map(|step| step.id()), session.head().map(|step| step.id()));
+            close((), store);
+        }
+        let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+        assert!(block_on(store.check()).expect("checked").damage.is_empty());
+        close((), store);
+    }
+}
+
+/// A killed process leaves the file of a session that did not get its name. The next process that writes removes it, and not
+/// that of a process that is alive.
+#[test]
+fn the_next_writer_of_a_folder_removes_what_a_killed_one_left() {
+    let folder = rath_test_support::temp_dir();
+    let store = block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+    let recorded = block_on(Session::user("one").record(&store)).expect("recorded");
+    let family = recorded.id();
+    close(recorded, store);
+    let begun = BranchId(*uuid::Uuid::now_v7().as_bytes());
+    let left = |name: String| {
+        let path = folder.path().join("store").join(name);
+        std::fs::write(&path, "x").expect("written");
+        path
+    };
+    let dead = [family, begun].map(|session| left(format!("{session}.{}.tmp", uuid::Uuid::now_v7().simple())));
+    let live = [family, begun].map(|session| left(format!("{session}.{}.tmp", uuid::Uuid::now_v7().simple())));
+    let locks = live.each_ref().map(|path| std::fs::File::open(path).expect("a file"));
+    locks.iter().for_each(|lock| lock.lock().expect("locked"));
+    let store = block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+    close(block_on(Session::user("two").record(&store)).expect("recorded"), store);
+    assert_eq!(dead.map(|path| path.exists()), [false, false]);
+    assert_eq!(live.map(|path| path.exists()), [true, true]);
+}

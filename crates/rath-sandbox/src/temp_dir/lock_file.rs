@@ -1,0 +1,35 @@
+//! Files and directories that belong to this user alone.
+
+use std::fs::{DirBuilder, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+/// Creates a lock file that does not exist yet.
+pub(super) fn create_lock(path: &Path) -> io::Result<File> {
+    File::options().append(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Creates a directory that only this user can enter.
+pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Opens a lock file. Does not follow a link, and does not wait for a pipe.
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Returns true for a file of this user.
+pub(super) fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Returns true if a path leads to an open file.
+pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
+    let (open, named) = (file.metadata(), std::fs::symlink_metadata(path));
+    open.is_ok_and(|open| named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
+}

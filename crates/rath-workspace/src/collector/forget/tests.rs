@@ -1,0 +1,108 @@
+//! A file that is forgotten is removed from all versions, at any time of a kill, and nothing else is.
+
+use super::*;
+use crate::{ErrorKind, Workspace};
+
+/// Stores a version of a directory with these files.
+fn version(folder: &Path, files: &[(&str, &str)]) -> TreeId {
+    let root = folder.join("root");
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir(&root).expect("a directory");
+    files.iter().for_each(|(path, text)| fs::write(root.join(path), text).expect("written"));
+    let objects = Objects::open(&folder.join("versions")).expect("versions");
+    let index = folder.join("versions/index/root");
+    let mut workspace = Workspace::open(&root, &objects, &index).expect("a workspace");
+    let tree = workspace.snapshot().expect("a snapshot").tree;
+    workspace.save().expect("saved");
+    tree
+}
+
+fn open(folder: &Path) -> Objects {
+    Objects::open(&folder.join("versions")).expect("versions")
+}
+
+fn collector(folder: &Path) -> Collector {
+    Collector::open(&folder.join("versions"), CollectMode::Remove).expect("opened").expect("not in use")
+}
+
+#[test]
+fn a_kill_between_the_list_and_the_removal_loses_nothing_and_the_next_run_finishes() {
+    let temp = rath_test_support::temp_dir();
+    let tree = version(temp.path(), &[("a.txt", "one\n"), ("b.txt", "two\n")]);
+    let id = open(temp.path()).files(tree).expect("files")[0].id;
+    collector(temp.path()).forget([id]).expect("listed");
+    assert_eq!(open(temp.path()).read(tree, "a.txt").expect("still there").as_deref(), Some(&b"one\n"[..]));
+    for _ in 0..2 {
+        let mut collector = collector(temp.path());
+        collector.forget([id]).expect("listed");
+        collector.keep_tree(tree).expect("kept");
+        collector.collect().expect("collected");
+        drop(collector);
+        let error = open(temp.path()).read(tree, "a.txt").expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::Forgotten);
+        assert_eq!(error.to_string(), "the content of `a.txt` was removed with `rath forget`");
+        assert_eq!(open(temp.path()).read(tree, "b.txt").expect("kept").as_deref(), Some(&b"two\n"[..]));
+    }
+    assert_eq!(open(temp.path()).forgotten_files().len(), 1, "it is listed once");
+}
+
+#[test]
+fn a_file_that_has_the_content_again_is_stored_again() {
+    let temp = rath_test_support::temp_dir();
+    let tree = version(temp.path(), &[("a.txt", "one\n")]);
+    let id = open(temp.path()).files(tree).expect("files")[0].id;
+    let mut collector = collector(temp.path());
+    collector.forget([id]).expect("listed");
+    collector.keep_tree(tree).expect("kept");
+    collector.collect().expect("collected");
+    assert_eq!(collector.copies_below(&temp.path().join("root")), [temp.path().join("root/a.txt")]);
+    drop(collector);
+    // The directory is as its index describes it.
+    let objects = open(temp.path());
+    let index = temp.path().join("versions/index/root");
+    let mut workspace = Workspace::open(&temp.path().join("root"), &objects, &index).expect("a workspace");
+    assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
+    assert_eq!(objects.read(tree, "a.txt").expect("stored").as_deref(), Some(&b"one\n"[..]));
+}
+
+#[test]
+fn every_reader_of_a_version_knows_that_a_content_was_removed() {
+    let temp = rath_test_support::temp_dir();
+    let empty = version(temp.path(), &[]);
+    let tree = version(temp.path(), &[("a.txt", "one\n"), ("b.txt", "two\n")]);
+    let other = version(temp.path(), &[("a.txt", "three\n"), ("b.txt", "two\n")]);
+    let objects = open(temp.path());
+    let id = objects.files(tree).expect("files")[0].id;
+    let changes = objects.diff(Some(empty), tree).expect("a difference");
+    drop(objects);
+    let mut collector = collector(temp.path());
+    collector.forget([id]).expect("listed");
+    [tree, other, empty].iter().for_each(|tree| collector.keep_tree(*tree).expect("kept"));
+    collector.collect().expect("collected");
+    drop(collector);
+    let objects = open(temp.path());
+    // A difference needs digests alone.
+    assert_eq!(objects.diff(Some(empty), tree).expect("a difference"), changes);
+    let patch = objects.patch(tree, other).expect("a patch");
+    assert!(patch.starts_with("the content of `a.txt` was removed with `rath forget`\ndiff --git a/a.txt"), "{patch}");
+    assert!(patch.ends_with("Binary files a/a.txt and b/a.txt differ\n"), "{patch}");
+    // A checkout leaves the file out; what has to be complete fails before it writes anything.
+    let out = temp.path().join("out");
+    let left_out = objects.checkout(tree, &out).expect("checked out");
+    assert_eq!((left_out.len(), left_out[0].path.as_str()), (1, "a.txt"));
+    assert!(out.join("b.txt").exists() && !out.join("a.txt").exists());
+    assert_eq!(objects.temp_checkout(tree).map(|_| ()).expect_err("incomplete").kind(), ErrorKind::Forgotten);
+    let root = temp.path().join("root");
+    let mut workspace = Workspace::open(&root, &objects, &temp.path().join("index")).expect("a workspace");
+    workspace.snapshot().expect("a snapshot");
+    assert_eq!(workspace.restore(tree).map(|_| ()).expect_err("incomplete").kind(), ErrorKind::Forgotten);
+    assert_eq!(fs::read_to_string(root.join("a.txt")).expect("untouched"), "three\n");
+    let into = temp.path().join("fork");
+    let forked = workspace.fork(tree, &into, &temp.path().join("fork-index"));
+    assert_eq!(forked.map(|_| ()).expect_err("incomplete").kind(), ErrorKind::Forgotten);
+    // A copy of the versions knows it as well.
+    let copy = Objects::open(&temp.path().join("copy")).expect("versions");
+    copy.copy_tree_from(&objects, tree).expect("copied");
+    assert_eq!(copy.read(tree, "a.txt").expect_err("it is gone").kind(), ErrorKind::Forgotten);
+    assert!(copy.read(tree, "b.txt").expect("copied").is_some());
+}

@@ -1,0 +1,356 @@
+//! The files that a forgotten step brought into the versions of one directory.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_record::chunk::{Change, Effect};
+use rath_record::lineage::Lineage;
+use rath_record::{BranchId, Chunk, Step, StepId, Timestamp};
+use rath_workspace::{CollectMode, Collector, ObjectId, TreeFile, TreeId, TreeSearch};
+
+use super::SkipReason;
+use super::directory::{began, entries, forks_of, listed_stores, unreadable};
+use super::forget::{FileCopy, ForgetTarget, ForgottenFiles, SameFile, tree_of};
+use super::names::VersionNames;
+use crate::blocking::run_blocking;
+use crate::sandbox::RATH_DIR;
+use crate::session::{Error, Result, Session, StoreUri, lossy_path};
+use crate::store::{Create, Registry, Store, StoreError, StoreErrorKind, rath_dir};
+
+/// The removal of a step's files from the versions of one directory.
+pub(super) struct ForgetInDirectory {
+    pub(super) root: PathBuf,
+    pub(super) store: Store,
+    pub(super) target: ForgetTarget,
+}
+
+impl ForgetInDirectory {
+    pub(super) async fn run(self) -> Result<ForgottenFiles> {
+        let mut report = ForgottenFiles { directory: self.root.clone(), ..ForgottenFiles::default() };
+        if !self.target.has_files() {
+            // The versions have nothing of the step, and other processes may use them.
+            report.skipped = self.read_steps(&mut report).await?.err();
+            return Ok(report);
+        }
+        let root = self.root.clone();
+        let opened = run_blocking(move || -> Result<_> {
+            rath_dir::check(&root.join(RATH_DIR))?;
+            Ok(Collector::open(&root.join(RATH_DIR).join("workspace"), CollectMode::Remove))
+        });
+        let collector = match opened.await? {
+            Ok(Some(collector)) => collector,
+            Ok(None) => {
+                report.skipped = Some(SkipReason::InUse);
+                return Ok(report);
+            }
+            Err(error) => {
+                report.skipped = Some(SkipReason::Damaged { why: error.message() });
+                return Ok(report);
+            }
+        };
+        // From here on no process works in the directory, so no store names more than it does now.
+        match self.read_steps(&mut report).await? {
+            Ok(steps) => run_blocking(move || self.forget(collector, &steps, report)).await,
+            Err(reason) => {
+                report.skipped = Some(reason);
+                Ok(report)
+            }
+        }
+    }
+
+    /// Reads the steps of all stores that may name versions of the directory. The inner error is the store that cannot be read.
+    async fn read_steps(&self, report: &mut ForgottenFiles) -> Result<Result<AllSteps, SkipReason>> {
+        let own = StoreUri::of(&self.store);
+        let paths = self.target.new_files.iter().map(|file| file.path.clone()).collect();
+        let mut steps = AllSteps { paths, ..AllSteps::default() };
+        if let Err(why) = self.add_store(&mut steps, self.store.clone()).await {
+            return Ok(Err(unreadable(&self.store.uri(), &why)));
+        }
+        let others = match listed_stores(&self.root).await {
+            Ok(others) => others,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        for uri in others.into_iter().filter(|uri| Some(uri) != own.as_ref()) {
+            steps.has_target = false;
+            let added = match uri.session_file() {
+                Some(path) => self.add_file(&mut steps, path).await,
+                None => match Registry::new().open_as(&uri.to_string(), Create::Never).await {
+                    Ok(store) => {
+                        let added = self.add_store(&mut steps, store.clone()).await;
+                        let _ = store.close().await;
+                        added
+                    }
+                    Err(error) => Err(error.into()),
+                },
+            };
+            if let Err(why) = added {
+                return Ok(Err(unreadable(&uri, &why)));
+            }
+            report.other_stores.extend(steps.has_target.then(|| uri.to_string()));
+        }
+        Ok(Ok(steps))
+    }
+
+    async fn add_store(&self, steps: &mut AllSteps, store: Store) -> Result<()> {
+        let mut taken = std::mem::take(steps);
+        let target = self.target.step.id();
+        let read = move || -> Result<AllSteps> {
+            let mut heads = Vec::new();
+            for summary in store.list_whole()? {
+                let stored = store.read_branch(summary.branch)?;
+                if let Some(damage) = stored.damage.first() {
+                    return Err(StoreError::new(StoreErrorKind::Damaged, damage).into());
+                }
+                heads.extend(stored.head);
+            }
+            taken.add(&Lineage::new(heads), target);
+            Ok(taken)
+        };
+        *steps = run_blocking(read).await?;
+        Ok(())
+    }
+
+    async fn add_file(&self, steps: &mut AllSteps, path: &Path) -> Result<()> {
+        let path = path.to_owned();
+        let file = run_blocking(move || Session::open_regular_blocking(&path)).await?;
+        if !file.report.damage.is_empty() {
+            return Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged"));
+        }
+        steps.add(&file.lineage, self.target.step.id());
+        Ok(())
+    }
+
+    /// Removes the files, and all versions that no step names: a file that a call wrote for a moment is among these. Blocks.
+    fn forget(self, mut collector: Collector, steps: &AllSteps, mut report: ForgottenFiles) -> Result<ForgottenFiles> {
+        let new = self.target.new_files.clone();
+        let mut search = collector.search(new.iter().map(|file| file.id));
+        let others = steps.others_with(&mut search, &self.target);
+        let (kept, removed): (Vec<_>, Vec<_>) = new.into_iter().partition(|file| others.contains_key(&file.id));
+        report.kept = kept.into_iter().map(|file| others[&file.id].file(file.path)).collect();
+        let stored = collector.forget(removed.iter().map(|file| file.id))?;
+        report.later = steps.later_versions(&removed, self.target.step.id());
+        let is_unreadable = |file: &&TreeFile| !stored.contains(&file.id) && collector.objects().has_content(file.id);
+        if let Some(file) = removed.iter().find(is_unreadable) {
+            report.skipped = Some(SkipReason::Damaged { why: format!("{} cannot be read", file.path) });
+        }
+        report.removed = removed.into_iter().filter(|file| stored.contains(&file.id)).map(|file| file.path).collect();
+        let forks = forks_of(&self.root);
+        if let Err(error) = keep_named(&mut collector, steps, &forks) {
+            // What the damaged version consists of is not known, so all else stays.
+            collector.keep_all()?;
+            report.skipped = Some(SkipReason::Damaged { why: error.message() });
+        }
+        for directory in self.put_back() {
+            collector.remove_with_files(&directory)?;
+        }
+        collector.collect()?;
+        let put_back = self.put_back_folders();
+        for path in collector.copies_below(&self.root) {
+            // A file that was moved aside is rath's own copy.
+            if put_back.iter().any(|folder| path.starts_with(folder)) && fs::remove_file(&path).is_ok() {
+                continue;
+            }
+            report.still_in.extend(self.describe_copy(path, &forks));
+        }
+        report.untracked = self.untracked();
+        Ok(report)
+    }
+
+    /// Returns the directories of files that were moved aside because the policy does not let the call change them.
+    fn put_back(&self) -> Vec<PathBuf> {
+        let Chunk::ToolResult(result) = self.target.step.chunk() else { return Vec::new() };
+        let (Some(start), Some(end)) = (self.target.began_at, self.target.step.stamp().at) else { return Vec::new() };
+        // Others may have given a step any time.
+        if !self.target.is_own {
+            return Vec::new();
+        }
+        let paths: Vec<_> = result.put_back.iter().chain(&result.not_put_back).map(|path| lossy_path(path)).collect();
+        let millis = |at: Timestamp| u64::try_from(at.0 / 1000).unwrap_or_default();
+        let is_of_call = |path: &PathBuf| {
+            let id = path.file_name().and_then(|name| uuid::Uuid::try_parse(name.to_str()?).ok());
+            let at = id.and_then(|id| began(id.into_bytes()));
+            at.is_some_and(|at| (millis(start)..=millis(end)).contains(&at))
+                && paths.iter().any(|file| path.join(file).symlink_metadata().is_ok())
+        };
+        self.put_back_folders().iter().flat_map(|folder| entries(folder)).filter(is_of_call).collect()
+    }
+
+    /// Returns the folders that hold files which were moved aside.
+    fn put_back_folders(&self) -> Vec<PathBuf> {
+        self.work_directories().into_iter().map(|directory| directory.join(RATH_DIR).join("put-back")).collect()
+    }
+
+    /// Returns the directories in which the step's branch may have worked: that of the user, and those of its fork.
+    fn work_directories(&self) -> Vec<PathBuf> {
+        let work = self.root.join(RATH_DIR).join("work");
+        let branch = self.target.step.stamp().branch;
+        vec![self.root.clone(), work.join(branch.to_string()), work.join(format!("{branch}.layers/upper"))]
+    }
+
+    /// Returns the files that the step changed and that no version is stored of.
+    fn untracked(&self) -> Vec<PathBuf> {
+        let is_untracked = |effect: &&Effect| effect.unkept.is_some() && effect.change != Change::Deleted;
+        let paths: Vec<_> = self.target.step.chunk().effects().iter().filter(is_untracked).collect();
+        let directories = self.work_directories();
+        let candidates = directories
+            .iter()
+            .flat_map(|directory| paths.iter().map(|effect| directory.join(lossy_path(&effect.path))));
+        candidates.filter(|path| path.is_file()).collect()
+    }
+
+    /// Names the forks that a file belongs to; several may share one.
+    fn describe_copy(&self, path: PathBuf, forks: &[(Option<BranchId>, PathBuf)]) -> Vec<FileCopy> {
+        let own = self.root.join(RATH_DIR);
+        let name_below = |folder: PathBuf| {
+            let rest = path.strip_prefix(folder).ok()?;
+            rest.components().next().map(|name| name.as_os_str().to_string_lossy().into_owned())
+        };
+        let branches: Vec<Option<BranchId>> = if let Some(name) = name_below(own.join("work")) {
+            vec![name.strip_suffix(".layers").unwrap_or(&name).parse().ok()]
+        } else if let Some(tree) = name_below(own.join("workspace").join("versions")) {
+            let shares = |fork: &Path| Collector::base_of_fork(fork).is_some_and(|base| base.0.to_string() == tree);
+            forks.iter().filter(|(_, fork)| shares(fork)).map(|(branch, _)| *branch).collect()
+        } else {
+            vec![None]
+        };
+        branches.into_iter().map(|branch| FileCopy { path: path.clone(), branch }).collect()
+    }
+}
+
+/// The steps of all stores of a directory, each once, parents before children.
+#[derive(Default)]
+struct AllSteps {
+    list: Vec<StepFacts>,
+    known: HashSet<StepId>,
+    names: VersionNames,
+    /// The paths of the files that the target brought in.
+    paths: HashSet<String>,
+    /// True if the lineage that was added last has the forgotten step with its texts.
+    has_target: bool,
+}
+
+/// The facts about a step that decide which files it brought in.
+struct StepFacts {
+    id: StepId,
+    branch: BranchId,
+    parents: Vec<StepId>,
+    trees: Vec<TreeId>,
+    at: Option<Timestamp>,
+    /// True if the step itself changed files, and did not find them changed.
+    is_act: bool,
+    is_forgotten: bool,
+    /// The files that the step wrote, among those that the target wrote.
+    written: Vec<String>,
+}
+
+impl StepFacts {
+    fn of(step: &Step, paths: &HashSet<String>) -> Self {
+        let trees = match step.chunk() {
+            Chunk::Other(_) => {
+                let mut names = VersionNames::default();
+                names.add_step(&step.json());
+                names.trees.into_iter().collect()
+            }
+            _ => tree_of(step).into_iter().collect(),
+        };
+        StepFacts {
+            id: step.id(),
+            branch: step.stamp().branch,
+            parents: step.parents().iter().map(rath_record::Parent::id).collect(),
+            trees,
+            at: step.stamp().at,
+            is_act: matches!(step.chunk(), Chunk::ToolResult(_) | Chunk::Merged(_) | Chunk::Decided(_)),
+            is_forgotten: step.withheld().is_some(),
+            written: written_files(step).filter(|path| paths.contains(*path)).map(str::to_owned).collect(),
+        }
+    }
+
+    fn file(&self, path: String) -> SameFile {
+        SameFile { path, step: self.id, branch: self.branch }
+    }
+}
+
+impl AllSteps {
+    fn add(&mut self, lineage: &Lineage, target: StepId) {
+        for step in lineage.walk() {
+            self.has_target |= step.id() == target && step.withheld().is_none();
+            self.names.add_step(&step.json());
+            if self.known.insert(step.id()) {
+                self.list.push(StepFacts::of(step, &self.paths));
+            }
+        }
+    }
+
+    /// Returns the files that steps other than the target brought in, each with the first of these steps.
+    ///
+    /// A step brings a file in if none before it on its lines has the content. A step that found its files as they are counts if it
+    /// is not later than the target: a later one found what the target wrote. Beside a target that others made, every step counts:
+    /// it may claim files that it never wrote.
+    fn others_with(&self, search: &mut TreeSearch, target: &ForgetTarget) -> HashMap<ObjectId, &StepFacts> {
+        let mut found = HashMap::new();
+        // The files that a step, or one before it, has.
+        let mut seen: HashMap<StepId, Arc<BTreeSet<ObjectId>>> = HashMap::new();
+        for step in &self.list {
+            let mut files: Arc<BTreeSet<ObjectId>> = Arc::default();
+            let parents = step.parents.iter().filter_map(|parent| seen.get(parent));
+            parents.for_each(|parent| files = union(&files, parent));
+            let times = step.at.zip(target.step.stamp().at);
+            let is_not_later = || !target.is_own || times.is_none_or(|(at, of_target)| at <= of_target);
+            let brings_in = step.id != target.step.id() && !step.is_forgotten && (step.is_act || is_not_later());
+            for tree in &step.trees {
+                let own = search.files_in(*tree);
+                if brings_in {
+                    own.difference(&files).for_each(|file| _ = found.entry(*file).or_insert(step));
+                }
+                files = union(&files, &own);
+            }
+            seen.insert(step.id, files);
+        }
+        found
+    }
+
+    /// Returns the versions of some files that steps after the target wrote.
+    fn later_versions(&self, files: &[TreeFile], target: StepId) -> Vec<SameFile> {
+        let paths: HashSet<&str> = files.iter().map(|file| &*file.path).collect();
+        let mut after = HashSet::from([target]);
+        let mut later = Vec::new();
+        for step in &self.list {
+            if step.parents.iter().any(|parent| after.contains(parent)) {
+                after.insert(step.id);
+                let written = step.written.iter().filter(|path| paths.contains(&***path) && !step.is_forgotten);
+                later.extend(written.map(|path| step.file(path.clone())));
+            }
+        }
+        later
+    }
+}
+
+/// Returns the paths of the files that a step gave another content.
+fn written_files(step: &Step) -> impl Iterator<Item = &str> {
+    let is_written = |effect: &&Effect| effect.after.is_some() && effect.after != effect.before;
+    step.chunk().effects().iter().filter(is_written).map(|effect| &*effect.path)
+}
+
+fn union(one: &Arc<BTreeSet<ObjectId>>, other: &Arc<BTreeSet<ObjectId>>) -> Arc<BTreeSet<ObjectId>> {
+    match (other.is_subset(one), one.is_subset(other)) {
+        (true, _) => one.clone(),
+        (_, true) => other.clone(),
+        _ => Arc::new(one.union(other).copied().collect()),
+    }
+}
+
+/// Keeps all that steps name, and the forks.
+fn keep_named(
+    collector: &mut Collector,
+    steps: &AllSteps,
+    forks: &[(Option<BranchId>, PathBuf)],
+) -> rath_workspace::Result<()> {
+    // All forks first, also after an error: the files that a fork shares stay in any case.
+    let kept: Vec<_> = forks.iter().map(|(_, fork)| collector.keep_fork(fork)).collect();
+    kept.into_iter().collect::<rath_workspace::Result<()>>()?;
+    steps.names.trees.iter().try_for_each(|tree| collector.keep_tree(*tree))?;
+    steps.names.files.iter().for_each(|file| collector.keep_file(*file));
+    Ok(())
+}
