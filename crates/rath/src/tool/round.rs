@@ -92,9 +92,10 @@ async fn make_calls(
         round.append(session).await?;
         // No call starts after the limit is reached.
         if let Some(reason) = stop_reason(session) {
-            Box::pin(round.abort(session, std::mem::take(running))).await?;
-            round.files.save_progress(session).await?;
-            return Err(reason.record(session));
+            let aborted = Box::pin(round.abort(session, std::mem::take(running))).await;
+            // The stop is on the record even if the files cannot be looked at; that error is reported.
+            let stopped = reason.record(session);
+            return Err(aborted.err().unwrap_or(stopped));
         }
         round.snapshot_before(session).await?;
         let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len())).await?;
@@ -106,6 +107,9 @@ async fn make_calls(
             running.push(make_call(nth, ready, cx));
         }
         if running.is_empty() {
+            if round.has_unappended() {
+                continue;
+            }
             round.files.save_progress(session).await?;
             return match round.paused(session) {
                 Some(error) => Err(error.with_session(session)),
@@ -279,9 +283,8 @@ impl Round {
                     }
                     // Looked for before the start is recorded, which ends the pause.
                     let paused = ready.paused_work(session, &slot.call);
-                    if !ready.is_started() {
-                        session.push(ready.start_step(&slot.call));
-                    }
+                    // Of a call that is made again, too: its changes are those since this start.
+                    session.push(ready.start_step(&slot.call));
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
                     let cx = ready.context(session, &slot.call, paused);
                     let state = CallState::Running {
@@ -324,9 +327,12 @@ impl Round {
     /// Looks at the files when a call has ended, and keeps its end.
     ///
     /// If that fails, the call gets no result: it stays in doubt, and the next look at the files tells what has changed.
+    /// So do the calls that end after it, because their changes cannot be told from its own.
     async fn end(&mut self, session: &Session, nth: usize, end: CallEnd) -> Result<()> {
-        let looked = self.snapshot_after(session, nth).await;
-        self.finish(session, nth, end, looked.is_ok());
+        let may_write = self.may_write(nth);
+        let looked = if self.files.is_unseen { Ok(()) } else { self.snapshot_after(session, nth).await };
+        self.files.is_unseen |= looked.is_err();
+        self.finish(session, nth, end, !(may_write && self.files.is_unseen));
         looked
     }
 
@@ -387,6 +393,11 @@ impl Round {
         Ok(())
     }
 
+    /// Returns true if a call has ended whose result could be appended now.
+    fn has_unappended(&self) -> bool {
+        self.slots.get(self.appended).is_some_and(|slot| matches!(slot.state, CallState::Ended { .. }))
+    }
+
     /// Returns an error that names the calls which a paused call waits for.
     fn paused(&self, session: &Session) -> Option<Error> {
         let is_paused = |slot: &&CallSlot| matches!(slot.state, CallState::KeptAside);
@@ -405,6 +416,15 @@ impl Round {
     /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
     /// is a call that was not started.
     async fn abort(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
+        let stopped = self.stop_running(session, running).await;
+        if stopped.is_err() {
+            self.record_ended(session).await;
+        }
+        stopped?;
+        self.files.save_progress(session).await
+    }
+
+    async fn stop_running(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         self.finish_ready(session, running).await?;
         if let Some(nth) = self.first_writer() {
@@ -433,6 +453,11 @@ impl Round {
     async fn leave(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) {
         // The error that ended the round is the one that is reported.
         let _ = self.finish_ready(session, running).await;
+        self.record_ended(session).await;
+    }
+
+    /// Appends the results of the calls that have ended. The others stay open.
+    async fn record_ended(&mut self, session: &mut Session) {
         for slot in &mut self.slots {
             match slot.state {
                 // If the changes of the call cannot be told, the call is left open.

@@ -279,3 +279,219 @@ fn a_call_that_ends_while_its_directory_is_missing_stays_unobserved() {
     assert_eq!(unobserved.calls, [rath::CallId::from("call_1_1")]);
     close(session, store);
 }
+
+/// A tool that may be made again. Each time it leaves another file; it does not end before `end` exists.
+struct Stamp {
+    root: std::path::PathBuf,
+    end: std::path::PathBuf,
+}
+
+impl Tool for Stamp {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("stamp", "Leaves a file.", json!({"type": "object"}))
+    }
+
+    fn nature(&self, _: &Value) -> Nature {
+        Nature::Idempotent { key: None }
+    }
+
+    async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+        let nth = std::fs::read_dir(&self.root)?.flatten().filter(|it| it.file_name() != ".rath").count();
+        put(&self.root, &format!("stamp-{nth}"), "here\n");
+        match self.end.exists() {
+            true => Ok("stamped".into()),
+            false => std::future::pending().await,
+        }
+    }
+}
+
+/// However often a call that may be made again is interrupted, what it changed is never taken for the work of others.
+#[test]
+fn each_interrupted_attempt_of_a_call_has_its_changes_on_the_record() {
+    let (folder, kept) = (folder(&[]), folder(&[]));
+    let (root, end) = (folder.path().to_owned(), kept.path().join("end"));
+    let agent = || {
+        let turns = [r#"{"calls": [{"name": "stamp"}]}"#, r#"{"text": "done"}"#];
+        Agent::new("Work.", &script(turns)).tool(Stamp { root: root.clone(), end: end.clone() })
+    };
+    let store = open(kept.path());
+    let mut session = block_on(placed(&folder).record(&store)).expect("recorded");
+    let id = session.id();
+    for nth in 0..3 {
+        block_on(async {
+            let (agent, stamp) = (agent(), root.join(format!("stamp-{nth}")));
+            tokio::select! {
+                _ = agent.run(session) => panic!("the call does not end"),
+                () = async { while !stamp.exists() { tokio::time::sleep(std::time::Duration::from_millis(2)).await } } => {}
+            }
+        });
+        session = block_on(store.resume(id)).expect("a session").to_decide().expect("nothing else differs");
+    }
+    std::fs::write(&end, "").expect("written");
+    session = block_on(agent().run(session)).expect("a run");
+    let observed = session.as_record().steps().into_iter().filter_map(|step| match step.chunk() {
+        Chunk::Observed(observed) if !observed.effects.is_empty() => {
+            let paths: Vec<_> = observed.effects.iter().map(|effect| &*effect.path).collect();
+            Some(format!("{} by {:?}", paths.join(" "), observed.calls))
+        }
+        _ => None,
+    });
+    expect![[r#"
+        stamp-0 by [call_1_1]
+        stamp-1 by [call_1_1]
+        stamp-2 by [call_1_1]"#]]
+    .assert_eq(&observed.collect::<Vec<_>>().join("\n"));
+    let report = block_on(session.replay(&agent())).expect("a replay");
+    assert!(report.is_exact(), "{report}");
+    close(session, store);
+}
+
+/// A store of versions that can be taken away and put back.
+#[derive(Clone)]
+struct Versions {
+    objects: std::path::PathBuf,
+    away: std::path::PathBuf,
+}
+
+impl Versions {
+    fn of(folder: &Path) -> Self {
+        Versions { objects: folder.join(".rath/workspace/objects"), away: folder.join(".rath/away") }
+    }
+
+    fn take_away(&self) {
+        std::fs::rename(&self.objects, &self.away).expect("renamed");
+        std::fs::write(&self.objects, "").expect("written");
+    }
+
+    fn put_back(&self) {
+        std::fs::remove_file(&self.objects).expect("removed");
+        std::fs::rename(&self.away, &self.objects).expect("renamed");
+    }
+}
+
+/// A tool that leaves a file of its name. Two of them run at the same time.
+struct Leave {
+    name: &'static str,
+    root: std::path::PathBuf,
+    then: Box<dyn Fn() -> std::task::Poll<()> + Send + Sync>,
+}
+
+impl Tool for Leave {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new(self.name, "Leaves a file.", json!({"type": "object"}))
+    }
+
+    fn touches(&self, _: &Value) -> Vec<rath::tool::Touch> {
+        vec![rath::tool::Touch::write(self.name)]
+    }
+
+    async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+        put(&self.root, self.name, "here\n");
+        std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            (self.then)()
+        })
+        .await;
+        Ok("left".into())
+    }
+}
+
+/// After a look that failed, the next one would take the changes of two calls for those of one.
+#[test]
+fn no_call_is_given_the_changes_of_another_that_could_not_be_looked_at() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::task::Poll;
+    for is_first in [true, false] {
+        let folder = folder(&[("a.txt", "one\n")]);
+        let (root, versions) = (folder.path().to_owned(), Versions::of(folder.path()));
+        let (has_begun, has_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let first = {
+            let (versions, has_begun, has_ended) = (versions.clone(), has_begun.clone(), has_ended.clone());
+            move || {
+                if !has_begun.load(SeqCst) {
+                    return Poll::Pending;
+                }
+                versions.take_away();
+                has_ended.store(true, SeqCst);
+                Poll::Ready(())
+            }
+        };
+        let second = {
+            let versions = versions.clone();
+            move || {
+                has_begun.store(true, SeqCst);
+                if !has_ended.load(SeqCst) {
+                    return Poll::Pending;
+                }
+                versions.put_back();
+                Poll::Ready(())
+            }
+        };
+        let mut calls = vec![json!({"name": "first"}), json!({"name": "second"})];
+        if !is_first {
+            calls.reverse();
+        }
+        let agent = Agent::new("Work.", &script([json!({ "calls": calls }).to_string()]))
+            .tool(Leave { name: "first", root: root.clone(), then: Box::new(first) })
+            .tool(Leave { name: "second", root, then: Box::new(second) });
+        let error = block_on(agent.run(placed(&folder))).expect_err("the files could not be stored");
+        let mut session = error.into_session().expect("the session so far");
+        let lineage = session.lineage().to_string();
+        let Next::RunTools(open) = session.next() else { panic!("the calls are closed: {lineage}") };
+        assert_eq!(open.len(), 2, "{lineage}");
+        assert!(open.iter().all(|open| open.progress == Progress::Unknown), "{lineage}");
+        block_on(session.skip("call_1_1")).expect("it is in doubt");
+        expect!["observed: +first +second\n"].assert_eq(&effects(&session));
+    }
+}
+
+/// A run that was stopped says so, also if the files cannot be looked at.
+#[test]
+fn a_stop_is_on_the_record_even_if_the_files_cannot_be_stored() {
+    let folder = folder(&[("a.txt", "one\n")]);
+    let (root, versions, cancel) = (folder.path().to_owned(), Versions::of(folder.path()), Cancel::new());
+    let stop = {
+        let cancel = cancel.clone();
+        move || {
+            if !cancel.is_cancelled() {
+                versions.take_away();
+                cancel.cancel();
+            }
+            std::task::Poll::Pending
+        }
+    };
+    let agent = Agent::new("Work.", &script([r#"{"calls": [{"name": "stop"}]}"#])).tool(Leave {
+        name: "stop",
+        root,
+        then: Box::new(stop),
+    });
+    let error = block_on(agent.run(placed(&folder).until(&cancel))).expect_err("it was stopped");
+    let message = error.to_string();
+    let session = error.into_session().expect("the session so far");
+    let log = log(&session);
+    assert!(log.contains("interrupted: the run was cancelled"), "{message}: {log}");
+    assert!(!message.contains("cancelled"), "{message}");
+    let Next::RunTools(open) = session.next() else { panic!("the call is closed: {log}") };
+    assert_eq!(open[0].progress, Progress::Unknown);
+}
+
+/// A call that is refused at the last moment has its result like any other.
+#[cfg(unix)]
+#[test]
+fn a_call_whose_path_was_moved_meanwhile_is_refused_on_the_record() {
+    let folder = folder(&[("a.txt", "one\n"), ("b.txt", "two\n")]);
+    std::os::unix::fs::symlink("a.txt", folder.path().join("link")).expect("a link");
+    let calls = json!({"calls": [
+        {"name": "shell", "arguments": {"command": "ln -sfn b.txt link"}},
+        {"name": "read_file", "arguments": {"path": "link"}},
+    ]});
+    let agent = Agent::new("Work.", &script([calls.to_string(), r#"{"text": "done"}"#.to_owned()]))
+        .tools(rath::tool::builtin::all());
+    let rule = "deny read secret.txt".parse().expect("a rule");
+    let policy = Policy::new(Mode::Full).rule(rule);
+    let session = block_on(agent.run(placed(&folder).under(policy))).expect("a run");
+    let log = log(&session);
+    assert!(log.contains("call_1_2 denied: its path leads to another file"), "{log}");
+    assert_eq!(log.matches("tool result: call_1_2").count(), 1, "{log}");
+}

@@ -30,6 +30,8 @@ pub(super) struct RoundFiles {
     is_current: bool,
     /// True if calls that may write ran at the same time. Their changes are told apart by their touches.
     has_concurrent_writers: bool,
+    /// True if the files could not be looked at after a call that may have changed them.
+    pub(super) is_unseen: bool,
 }
 
 impl RoundFiles {
@@ -174,7 +176,7 @@ impl Round {
         (0..self.slots.len()).find(|nth| self.may_write(*nth))
     }
 
-    fn may_write(&self, nth: usize) -> bool {
+    pub(super) fn may_write(&self, nth: usize) -> bool {
         let runs_and_writes =
             matches!(&self.slots[nth].state, CallState::Running { nature, .. } if *nature != Nature::ReadOnly);
         runs_and_writes && self.files.dir.is_some()

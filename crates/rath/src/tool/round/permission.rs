@@ -35,7 +35,7 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
             }
         };
         let facts = surroundings.facts(&policy, &mut ready).await?;
-        let is_decided = ready.is_started() || matches!(ready.progress, Progress::Approved | Progress::Paused { .. });
+        let is_decided = matches!(ready.progress, Progress::Unknown | Progress::Approved | Progress::Paused { .. });
         plan.action = match (policy.decide(&facts, || session.granted_rules()), held) {
             (Decision::Deny { rule }, _) => deny(session, Denied::new(plan.call.id.clone(), REFUSED).with_rule(rule)),
             (_, Some(why)) => ask(session, &policy, &plan.call, ready, &facts, (why, None)).await,

@@ -63,11 +63,6 @@ pub(super) struct ReadyCall {
 }
 
 impl ReadyCall {
-    /// Returns true if the record has the start of the call already.
-    pub(super) fn is_started(&self) -> bool {
-        self.progress == Progress::Unknown
-    }
-
     /// Returns the step that records the start of the call.
     pub(super) fn start_step(&self, call: &Call) -> ToolStarted {
         let key = matches!(self.nature, Nature::Idempotent { .. }).then(|| self.key.as_str().to_owned());

@@ -152,7 +152,8 @@ impl ReplayedCall {
         match &self.action {
             CallAction::Make(ready) => {
                 let paused = ready.paused_work(session, &self.call);
-                if !ready.is_started() {
+                // Older recordings lack the start of a call that is made again.
+                if recorded.is_some() || ready.progress != Progress::Unknown {
                     let rule = recorded.and_then(|started| started.rule.clone());
                     session.push(ready.start_step(&self.call).with_rule(rule));
                 }
