@@ -40,7 +40,7 @@ LAYOUT = r"""
   | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),(?P<after_sync>"after_sync":true,)?
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
         (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))?
-        (?:,"withheld":"(?P<withheld>HASH)")? ,"chunk":(?P<chunk>.*)\}
+        (?:,"withheld":"(?P<withheld>HASH)")? (?:,"signed":"[A-Za-z0-9+/]{20}")? ,"chunk":(?P<chunk>.*)\}
       | "payload":"(?P<payload>HASH)",(?: "text":(?P<text>".*") | "base64":"(?P<base64>[^"]*)" )\}
       | "gone":"(?P<gone>HASH)"(?:,"in":"UUID")?\}
       | "open":(?P<open>(?!0)NUMBER)(?:,"cut":(?P<cut>(?!0)NUMBER))?,"by":(?P<writer>".*")\}

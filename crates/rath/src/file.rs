@@ -5,15 +5,12 @@ use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Step, StepId};
 
 use rath_workspace::open_regular_file;
-use serde::{Deserialize, Serialize};
 
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -75,9 +72,12 @@ impl Session {
         let session = self.with_opening();
         let target = resolve_link(path.as_ref());
         session.list_file(&target)?;
-        let signature = session.head().filter(|_| !session.is_guest());
-        let signature = signature.and_then(|head| Signer::for_file(&target).sign(session.id(), head.id()));
-        let report = write_atomically(path.as_ref(), &session.lineage(), signature);
+        let head = session.head().filter(|_| !session.is_guest()).map(Step::id);
+        let signed = head.and_then(|head| {
+            let signature = Signer::for_file(&target).sign(session.id(), head)?;
+            Some(SignedHead { head, signature })
+        });
+        let report = write_atomically(path.as_ref(), &session.lineage(), signed);
         report.map(|_| ()).map_err(|error| error.with_session(self))
     }
 
@@ -136,9 +136,8 @@ impl Session {
         for_each_block(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
         let contents = reader.finish().map_err(|error| format_error(path, &error))?;
         let session = Session::resume(contents.record);
-        let signature = contents.writer.and_then(|writer| serde_json::from_str::<SignedBy>(&writer.by).ok());
-        let signature = signature.and_then(|signed| signed.signature());
         let is_own = session.head().is_some_and(|head| {
+            let signature = contents.signatures.get(&(session.id(), head.id())).copied();
             signature.is_some() && Signer::for_file(path).is_own(session.id(), head.id(), signature)
         });
         Ok(SessionFile {
@@ -309,24 +308,11 @@ pub fn verify_graph_blocking(path: impl AsRef<Path>) -> Result<GraphReport> {
     Ok(graph::verify(&export))
 }
 
-/// The name that the writer of a saved file gives itself: the signature of its user under the newest step.
-#[derive(Serialize, Deserialize)]
-struct SignedBy {
-    signature: String,
-}
-
-impl SignedBy {
-    fn new(signature: Signature) -> Self {
-        SignedBy { signature: BASE64.encode(signature.0) }
-    }
-
-    fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("a string is written as JSON")
-    }
-
-    fn signature(&self) -> Option<Signature> {
-        BASE64.decode(&self.signature).ok()?.try_into().ok().map(Signature)
-    }
+/// The newest step of a session that is saved, with the signature of its user.
+#[derive(Clone, Copy)]
+struct SignedHead {
+    head: StepId,
+    signature: Signature,
 }
 
 enum WriteError {
@@ -341,7 +327,7 @@ impl From<std::io::Error> for WriteError {
 }
 
 /// Writes a temporary file, and renames it to `path` when it is complete. A device or a pipe is written to, and not replaced.
-fn write_atomically(path: &Path, lineage: &Lineage, signature: Option<Signature>) -> Result<SalvageReport> {
+fn write_atomically(path: &Path, lineage: &Lineage, signed: Option<SignedHead>) -> Result<SalvageReport> {
     let target = resolve_link(path);
     let described = |error| match error {
         WriteError::Io(error) => io_error("write", path, error),
@@ -349,10 +335,10 @@ fn write_atomically(path: &Path, lineage: &Lineage, signature: Option<Signature>
     };
     if std::fs::metadata(&target).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         let opened = File::options().write(true).open(&target).map_err(WriteError::Io);
-        return opened.and_then(|mut file| write_to(&mut file, lineage, signature)).map_err(described);
+        return opened.and_then(|mut file| write_to(&mut file, lineage, signed)).map_err(described);
     }
     let temporary = sibling_path(&target);
-    replace(&target, &temporary, lineage, signature).map_err(|error| {
+    replace(&target, &temporary, lineage, signed).map_err(|error| {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
         described(error)
@@ -364,13 +350,13 @@ fn replace(
     path: &Path,
     temporary: &Path,
     lineage: &Lineage,
-    signature: Option<Signature>,
+    signed: Option<SignedHead>,
 ) -> Result<SalvageReport, WriteError> {
     let mut file = File::create_new(temporary)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
-    let report = write_to(&mut file, lineage, signature)?;
+    let report = write_to(&mut file, lineage, signed)?;
     file.sync_all()?;
     std::fs::rename(temporary, path)?;
     // The rename is durable once the directory is synced. Systems that cannot open directories do not need it.
@@ -382,19 +368,13 @@ fn replace(
 }
 
 /// Writes every step, and before it the marks of missing steps and payloads that it refers to.
-fn write_to(
-    out: &mut impl Write,
-    lineage: &Lineage,
-    signature: Option<Signature>,
-) -> Result<SalvageReport, WriteError> {
+fn write_to(out: &mut impl Write, lineage: &Lineage, signed: Option<SignedHead>) -> Result<SalvageReport, WriteError> {
     let mut encoder = Encoder::new();
-    if let Some(signature) = signature {
-        encoder = encoder.with_writer(SignedBy::new(signature).to_json());
-    }
     let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
     for step in lineage.walk() {
         report.add(step, &mut marked).into_iter().for_each(|name| encoder.push_gone(name, None));
-        encoder.push_step(step).map_err(WriteError::Codec)?;
+        let signature = signed.filter(|signed| signed.head == step.id()).map(|signed| signed.signature);
+        encoder.push_signed_step(step, signature).map_err(WriteError::Codec)?;
         if encoder.buffered_bytes() > BLOCK_BYTES {
             out.write_all(&encoder.take_bytes())?;
         }

@@ -40,10 +40,11 @@ pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
 pub use rath_dir::{home_file_within_reach, path_within_reach};
+pub use rath_record::codec::Signature;
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
-pub use user_key::{Signature, UserKey};
+pub use user_key::UserKey;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
 pub(crate) use title::{branch_title, first_message, has_message};
@@ -723,7 +724,7 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
 }
 
 /// Makes the names in a directory durable. Windows does this without a call, and has none for it.
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
     if cfg!(unix) { std::fs::File::open(folder)?.sync_all() } else { Ok(()) }
 }
 

@@ -61,7 +61,7 @@ fn no_planted_link_is_followed() {
         (".gitignore", "victim/file"),
         ("sessions", "victim"),
         ("sessions/01a1e4b8-c88a-75db-b768-3630c01321da.jsonl", "victim/file"),
-        ("sessions/01a1e4b8-c88a-75db-b768-3630c01321da.signed", "victim/file"),
+        ("sessions/01a1e4b8-c88a-75db-b768-3630c01321da.0.tmp", "victim/file"),
         ("work", "victim"),
         ("workspace", "victim"),
         ("workspace/tenant", "victim/file"),

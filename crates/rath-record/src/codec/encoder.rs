@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::row::{RowWriter, WriterInfo};
+use super::row::{RowWriter, Signature, WriterInfo};
 use super::scanner::AppendPosition;
 use super::{CodecError, MAX_ROW_BYTES, VERSION_WITH_MARKS, VERSION_WITHOUT_MARKS};
 use crate::id::{BranchId, Digest};
@@ -112,13 +112,32 @@ impl Encoder {
     ///
     /// The caller must add parents before their children.
     pub fn push_step(&mut self, step: &Step) -> Result<(), CodecError> {
+        self.push_signed_step(step, None)
+    }
+
+    /// Adds a step as [`Encoder::push_step`] does, with a signature under it.
+    ///
+    /// ```
+    /// use rath_record::codec::{self, Encoder, Signature};
+    /// # use rath_record::{BranchId, Chunk, Record, Stamp};
+    ///
+    /// # let (mut record, branch) = (Record::new(), BranchId([1; 16]));
+    /// # record.push(Chunk::user("Hello"), Stamp::on(branch));
+    /// let head = record.head().expect("a step was pushed");
+    /// let mut encoder = Encoder::new();
+    /// encoder.push_signed_step(head, Some(Signature([7; 15])))?;
+    /// let contents = codec::read(&encoder.finish())?;
+    /// assert_eq!(contents.signatures[&(branch, head.id())], Signature([7; 15]));
+    /// # Ok::<(), codec::CodecError>(())
+    /// ```
+    pub fn push_signed_step(&mut self, step: &Step, signature: Option<Signature>) -> Result<(), CodecError> {
         for (digest, payload) in step.chunk().payloads() {
             if !self.payloads.contains(&digest) {
                 self.push_row(|rows, out| rows.payload(out, digest, &payload))?;
                 self.payloads.insert(digest);
             }
         }
-        self.push_row(|rows, out| rows.step(out, step))?;
+        self.push_row(|rows, out| rows.step(out, step, signature))?;
         self.steps += 1;
         Ok(())
     }

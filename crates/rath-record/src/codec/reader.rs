@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::CodecError;
 use super::damage::{Fault, Report};
-use super::row::WriterInfo;
+use super::row::{Signature, WriterInfo};
 use super::scanner::{AppendPosition, IntactRow, IntactStep, RowLocation, RowScanner};
 use crate::id::{BranchId, Digest, StepId};
 use crate::lineage::{ReadingOrder, StepSet};
@@ -56,6 +56,8 @@ pub struct FileContents {
     pub writer: Option<WriterInfo>,
     /// The digests of the payloads in the file.
     pub payloads: Vec<Digest>,
+    /// The signatures in the file, by the branch of a step and its id.
+    pub signatures: HashMap<(BranchId, StepId), Signature>,
     /// The steps that were loaded from the files of other sessions, with their ancestors.
     pub elsewhere: HashSet<StepId>,
 }
@@ -115,9 +117,11 @@ impl Reader {
         let elsewhere =
             ReadingOrder::each_once(self.linker.foreign.iter()).collect().into_iter().map(Step::id).collect();
         let steps = self.linker.steps_in_order(&elsewhere);
+        let signatures = std::mem::take(&mut self.linker.signatures);
+        let signatures = signatures.into_iter().map(|(step, (_, signature))| (step, signature)).collect();
         let heads = self.linker.heads();
         let record = heads.last().cloned().map(Record::at).unwrap_or_default();
-        Ok(FileContents { record, heads, steps, report, position, writer, payloads, elsewhere })
+        Ok(FileContents { record, heads, steps, report, position, writer, payloads, signatures, elsewhere })
     }
 }
 
@@ -136,6 +140,8 @@ struct StepLinker {
     with_children: StepSet,
     /// The payloads, with the locations of their rows.
     payloads: HashMap<Digest, (RowLocation, Payload)>,
+    /// The signatures under steps, with the locations of their rows.
+    signatures: HashMap<(BranchId, StepId), (RowLocation, Signature)>,
     /// The ids and digests that are declared as absent, with the locations of the rows that say so.
     gone: HashMap<Digest, RowLocation>,
     find_elsewhere: Option<FindStep>,
@@ -147,6 +153,11 @@ struct StepLinker {
 
 impl StepLinker {
     fn add(&mut self, row: IntactRow<'_>) {
+        if let IntactRow::Step(step) = &row
+            && let Some(signature) = step.signature
+        {
+            self.signatures.insert((step.stamp.branch, step.id), (step.location, signature));
+        }
         match row {
             IntactRow::Payload(location, digest, payload) => {
                 _ = self.payloads.entry(digest).or_insert((location, payload));
@@ -197,7 +208,7 @@ impl StepLinker {
     }
 
     fn link(&mut self, step: IntactStep<'_>) {
-        let IntactStep { location, id, parents, stamp, mut chunk, json, withheld } = step;
+        let IntactStep { location, id, parents, stamp, mut chunk, json, withheld, .. } = step;
         // Two branches may begin with the same step; a row that repeats a step of the same branch is a copy.
         let is_known = match self.known.get(&id) {
             Some((_, known)) if known.stamp().branch == stamp.branch => return,
@@ -234,6 +245,7 @@ impl StepLinker {
         self.known.retain(|_, (row, _)| row.line < line);
         self.repeated.retain(|(row, _)| row.line < line);
         self.payloads.retain(|_, (row, _)| row.line < line);
+        self.signatures.retain(|_, (row, _)| row.line < line);
         self.gone.retain(|_, row| row.line < line);
         self.deferred.retain(|step| step.location.line < line);
         let parents = self.known.values().flat_map(|(_, step)| step.parents()).filter_map(Parent::step);

@@ -2,6 +2,7 @@
 //!
 //! The layout is fixed, so that a row has exactly one spelling, except for the JSON of its chunk or payload.
 
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -67,6 +68,27 @@ pub(crate) enum RowContent<'a> {
     },
 }
 
+/// The signature of a user under a step, in whatever way the writer of the file signs. A file holds it as it was given.
+///
+/// 15 bytes are 20 characters of base64, without padding.
+///
+/// Part of [`FileContents`](super::FileContents). See [`Encoder::push_signed_step`](super::Encoder::push_signed_step) for an example.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Signature(pub [u8; Signature::BYTES]);
+
+impl Signature {
+    /// The length of a signature, in bytes.
+    pub const BYTES: usize = 15;
+    const BASE64_DIGITS: usize = 20;
+}
+
+/// Shows no byte of it: a signature is for the user who made it.
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signature(..)")
+    }
+}
+
 /// The writer of a file.
 ///
 /// Part of [`FileContents`](super::FileContents).
@@ -86,6 +108,7 @@ pub(crate) struct StepRow<'a> {
     pub(crate) stamp: Stamp,
     /// The digest that the id was computed from, if the chunk is a redacted copy.
     pub(crate) withheld: Option<Digest>,
+    pub(crate) signature: Option<Signature>,
     /// The chunk's JSON, not validated yet.
     pub(crate) chunk: &'a str,
 }
@@ -202,8 +225,13 @@ fn parse_step(mut row: RowCursor<'_>) -> Result<StepRow<'_>, Fault> {
         withheld = Some(row.parse_digest()?);
         row.skip("\"")?;
     }
+    let mut signature = None;
+    if row.skip(r#","signed":""#).is_ok() {
+        signature = Some(row.parse_signature()?);
+        row.skip("\"")?;
+    }
     row.skip(r#","chunk":"#)?;
-    Ok(StepRow { id, parents, stamp, withheld, chunk: row.up_to_brace()? })
+    Ok(StepRow { id, parents, stamp, withheld, signature, chunk: row.up_to_brace()? })
 }
 
 fn parse_gone(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
@@ -268,6 +296,11 @@ impl<'a> RowCursor<'a> {
         Digest::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
 
+    fn parse_signature(&mut self) -> Result<Signature, Fault> {
+        let bytes = BASE64.decode(self.take(Signature::BASE64_DIGITS)?).ok();
+        bytes.and_then(|bytes| bytes.try_into().ok()).map(Signature).ok_or(Fault::NotARow)
+    }
+
     fn parse_step_id(&mut self) -> Result<StepId, Fault> {
         StepId::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
@@ -325,7 +358,7 @@ impl RowWriter {
         writer
     }
 
-    pub(crate) fn step(&mut self, out: &mut Vec<u8>, step: &Step) {
+    pub(crate) fn step(&mut self, out: &mut Vec<u8>, step: &Step, signature: Option<Signature>) {
         self.push_chained(out, |out| {
             push(out, r#""id":""#);
             push_hex(out, &step.id().0);
@@ -340,6 +373,11 @@ impl RowWriter {
             if let Some(digest) = step.withheld() {
                 push(out, r#","withheld":""#);
                 push_hex(out, &digest.0);
+                out.push(b'"');
+            }
+            if let Some(signature) = signature {
+                push(out, r#","signed":""#);
+                push(out, &BASE64.encode(signature.0));
                 out.push(b'"');
             }
             push(out, r#","chunk":"#);

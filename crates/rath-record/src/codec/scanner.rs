@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
-use super::row::{self, ParentIds, ROW_START, Row, RowBody, RowContent, StepRow, WriterInfo};
+use super::row::{self, ParentIds, ROW_START, Row, RowBody, RowContent, Signature, StepRow, WriterInfo};
 use super::{CodecError, FORMAT_VERSION, MAX_ROW_BYTES, VERSION_WITH_MARKS};
 use crate::chunk::Chunk;
 use crate::id::{BranchId, Digest, Seal, StepId};
@@ -78,6 +78,7 @@ pub(crate) struct IntactStep<'a> {
     pub(crate) chunk: Chunk,
     pub(crate) json: Cow<'a, str>,
     pub(crate) withheld: Option<Digest>,
+    pub(crate) signature: Option<Signature>,
 }
 
 /// The place at which a file can be continued.
@@ -420,7 +421,7 @@ impl RowScanner {
     }
 
     fn add_step(&mut self, row: StepRow<'_>, location: RowLocation, emit: &mut dyn FnMut(&mut Report, IntactRow<'_>)) {
-        let StepRow { id, parents, stamp, withheld, chunk: json } = row;
+        let StepRow { id, parents, stamp, withheld, signature, chunk: json } = row;
         let digest = withheld.unwrap_or_else(|| Digest::compute(json.as_bytes()));
         if StepId::compute(parents.as_slice(), digest) != id {
             self.report.add(location.damage(Some(id), Fault::IdMismatch));
@@ -436,6 +437,7 @@ impl RowScanner {
         self.report.steps += 1;
         self.report.withheld += u64::from(withheld.is_some());
         let json = Cow::Borrowed(json);
-        emit(&mut self.report, IntactRow::Step(IntactStep { location, id, parents, stamp, chunk, json, withheld }));
+        let step = IntactStep { location, id, parents, stamp, chunk, json, withheld, signature };
+        emit(&mut self.report, IntactRow::Step(step));
     }
 }

@@ -6,7 +6,6 @@
 
 mod contents;
 mod open_file;
-mod signatures;
 mod sweep;
 
 use std::collections::hash_map::Entry;
@@ -23,7 +22,6 @@ use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{advances, branches, damage, find_step, summaries};
 use self::open_file::{OpenFile, is_locked, lock_path};
-use self::signatures::SignatureFile;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
@@ -67,7 +65,7 @@ struct JsonlState {
     /// The reason why nothing further is written: after a failure the content of the files is unknown.
     broken: Option<StoreError>,
     /// The sessions whose file another process created while a group was written.
-    outrun: Vec<BranchId>,
+    created_elsewhere: Vec<BranchId>,
     /// True after what killed processes left was removed.
     is_swept: bool,
     /// The space that deletions have freed since the last compaction.
@@ -254,6 +252,10 @@ impl Jsonl {
             };
             if !is_named() {
                 self.make_durable(state, family)?;
+                // Another process created the file first, and it may lack the step.
+                if state.created_elsewhere.contains(&family) {
+                    return Ok(Err(parent_not_stored(link.id())));
+                }
             }
         }
         let JsonlState { open, numbers, .. } = state;
@@ -281,11 +283,11 @@ impl Jsonl {
                     open.encoder.push_gone(digest, None);
                 }
             }
-            open.encoder.push_step(step).map_err(|error| StoreError::wrap(StoreErrorKind::Format, error))?;
+            // Each step: a write that is cut off may end at any of them.
+            let signature = write.signature(step.stamp().branch, step);
+            let pushed = open.encoder.push_signed_step(step, signature);
+            pushed.map_err(|error| StoreError::wrap(StoreErrorKind::Format, error))?;
             rows.set(step, StorageState::At(number));
-            // A write that is cut off may end at any of its steps.
-            let branch = step.stamp().branch;
-            open.signatures.add(branch, step.id(), write.signature(branch, step));
             let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
             if advances(*at, step) {
                 *at = step.id();
@@ -299,11 +301,9 @@ impl Jsonl {
     /// Writes and syncs all encoded rows, except those of a file that another process has created meanwhile.
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
-            let (mut written, mut outrun) = (Vec::new(), Vec::new());
+            let (mut written, mut lost) = (Vec::new(), Vec::new());
             for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty) {
                 open.dirty = false;
-                // Before the steps: a process that is killed in between leaves none of its steps unsigned.
-                open.signatures.write()?;
                 open.file.write_all(&open.encoder.take_bytes())?;
                 written.push((*family, open));
             }
@@ -311,11 +311,11 @@ impl Jsonl {
                 open.file.sync_data()?;
                 open.encoder.mark_synced();
                 if !open.publish(&self.path(family))? {
-                    outrun.push(family);
+                    lost.push(family);
                 }
             }
-            outrun.iter().for_each(|family| _ = state.open.remove(family));
-            state.outrun.extend(outrun);
+            lost.iter().for_each(|family| _ = state.open.remove(family));
+            state.created_elsewhere.extend(lost);
             Ok(())
         };
         let done = sync().map_err(|error| self.io_error("write to", error));
@@ -365,7 +365,8 @@ impl Jsonl {
             known.insert(step.id());
             let (step, withheld) = map(step).unwrap_or_else(|| (step.clone(), Vec::new()));
             withheld.into_iter().for_each(|digest| encoder.push_gone(digest, None));
-            encoder.push_step(&step).map_err(|error| codec_error(&path, &error))?;
+            let signature = opened.signatures.get(&(step.stamp().branch, step.id())).copied();
+            encoder.push_signed_step(&step, signature).map_err(|error| codec_error(&path, &error))?;
         }
         let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
         let write = || -> io::Result<()> {
@@ -401,9 +402,9 @@ impl StoreBackend for Jsonl {
         // StepPlaces of an incomplete group must never be written.
         let answers = answers.inspect_err(|error| state.broken = Some(error.duplicate()))?;
         self.sync(&mut state)?;
-        let outrun = std::mem::take(&mut state.outrun);
+        let created_elsewhere = std::mem::take(&mut state.created_elsewhere);
         let answer = |(write, home): (&Write, Result<Option<BranchId>>)| match home? {
-            Some(home) if outrun.contains(&home) => {
+            Some(home) if created_elsewhere.contains(&home) => {
                 write.steps.iter().for_each(|step| rows.set(step, StorageState::NotStored));
                 Err(branch_moved(write.branch))
             }
@@ -451,9 +452,7 @@ impl StoreBackend for Jsonl {
             }
         }
         self.sync(&mut state)?;
-        for mut open in over.iter().filter_map(|family| state.open.remove(family)) {
-            open.signatures.reduce(&open.branches);
-        }
+        over.iter().for_each(|family| _ = state.open.remove(family));
         Ok(())
     }
 
@@ -511,7 +510,7 @@ impl StoreBackend for Jsonl {
             };
             rows.set(step, StorageState::At(number));
         }
-        let signature = SignatureFile::find(&self.path(family), branch, summary.head);
+        let signature = opened.signatures.get(&(branch, summary.head)).copied();
         Ok(StoredBranch { summary, head, signature, damage })
     }
 
@@ -579,12 +578,13 @@ impl StoreBackend for Jsonl {
         }
         // The step may be in the file of a session that this one continues, and in those of sessions that begin alike.
         for other in self.families()?.into_iter().filter(|other| *other != family) {
-            let read = self.read_if_there(other);
-            if read.as_ref().is_ok_and(|opened| opened.as_ref().is_some_and(is_copy)) {
-                // Another process may have deleted the session meanwhile.
-                let failed = erase(other).err().filter(|_| self.path(other).exists());
-                refused.extend(failed.map(|error| (other, error)));
-            }
+            let erased = self.read_if_there(other).and_then(|opened| match opened {
+                Some(opened) if is_copy(&opened) => erase(other).map(|_| ()),
+                _ => Ok(()),
+            });
+            // Another process may have deleted the session meanwhile.
+            let failed = erased.err().filter(|_| self.path(other).exists());
+            refused.extend(failed.map(|error| (other, error)));
         }
         self.sweep()?;
         Ok(ErasedStep { erased: Erased::Completely, refused })
@@ -596,7 +596,6 @@ impl StoreBackend for Jsonl {
         let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
         let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
         removed.map_err(|error| self.io_error("write to", error))?;
-        let _ = std::fs::remove_file(SignatureFile::path(&path));
         // A lock file that stays does no harm.
         let _ = lock_path(&path).map(std::fs::remove_file);
         let mut state = self.lock();
@@ -651,10 +650,10 @@ mod tests {
         let folder = rath_test_support::temp_dir();
         let store = Jsonl::open(&folder.path().display().to_string(), Create::Never).expect("a store");
         let id = uuid::Uuid::now_v7();
-        let left = [format!("{id}.{}.tmp", id.simple()), format!("{id}.signed")].map(|name| folder.path().join(name));
-        let other = folder.path().join("notes.tmp");
-        left.iter().chain([&other]).for_each(|path| std::fs::write(path, "x").expect("written"));
+        let [left, other] =
+            [format!("{id}.{}.tmp", id.simple()), "notes.tmp".to_owned()].map(|name| folder.path().join(name));
+        [&left, &other].into_iter().for_each(|path| std::fs::write(path, "x").expect("written"));
         store.compact().expect("compacted");
-        assert!(left.iter().all(|path| !path.exists()) && other.exists());
+        assert!(!left.exists() && other.exists());
     }
 }

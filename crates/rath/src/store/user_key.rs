@@ -15,11 +15,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rath_record::codec::Signature;
 use rath_record::{BranchId, StepId};
 
 use super::rath_dir::home_file_within_reach;
 
-/// The length of a key and of a signature, in bytes.
+/// The length of a key, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
 
 /// The key by which stores recognise the sessions of a user.
@@ -80,25 +81,15 @@ impl UserKey {
     fn sign(&self, location: &str, branch: BranchId, head: StepId) -> Signature {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(&branch.0).update(&head.0).update(location.as_bytes());
-        Signature(*hasher.finalize().as_bytes())
+        let mut signature = Signature([0; Signature::BYTES]);
+        hasher.finalize_xof().fill(&mut signature.0);
+        signature
     }
 }
 
 impl fmt::Debug for UserKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UserKey(..)")
-    }
-}
-
-/// The signature of a user's key under the newest step of a branch.
-///
-/// Part of [`Write`](super::Write) and [`StoredBranch`](super::StoredBranch): a store keeps it with the step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Signature(pub [u8; KEY_BYTES]);
-
-impl fmt::Debug for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signature(..)")
     }
 }
 

@@ -174,7 +174,7 @@ fn a_signed_file_cannot_be_given_another_content() {
     let contents = codec::read(&std::fs::read(&path).expect("read")).expect("a session");
     let forged: [(usize, Chunk); 2] =
         [(2, Placed::new("local:/").into()), (3, Chunk::calls([Call::new("c1", "shell", r#"{"command":"evil"}"#)]))];
-    let mut encoder = Encoder::new().with_writer(contents.writer.expect("it is signed").by);
+    let mut encoder = Encoder::new();
     for (nth, step) in contents.steps.iter().enumerate() {
         let step = match forged.iter().find(|(at, _)| *at == nth) {
             None => step.clone(),
@@ -188,7 +188,8 @@ fn a_signed_file_cannot_be_given_another_content() {
                 Step::from_store(parents, stored, step.stamp().clone(), &step.encode_totals()).expect("a step")
             }
         };
-        encoder.push_step(&step).expect("encoded");
+        let signature = contents.signatures.get(&(step.stamp().branch, step.id())).copied();
+        encoder.push_signed_step(&step, signature).expect("encoded");
     }
     std::fs::write(&path, encoder.finish()).expect("written");
     let opened = Session::open_blocking(&path).expect("opened");

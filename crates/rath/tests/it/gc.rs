@@ -125,3 +125,23 @@ fn files_that_were_put_aside_stay_while_the_age_of_a_session_is_unknown() {
         assert!(!aside.exists(), "{kind}: no session is left");
     }
 }
+
+/// A session that a merge continued from is listed by itself again when the session with the merge is gone.
+#[test]
+fn a_session_that_was_merged_into_a_deleted_one_is_listed() {
+    for kind in KINDS {
+        let folder = rath_test_support::temp_dir();
+        let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+        let one = block_on(Session::user("one").record(&store)).expect("recorded");
+        let other = block_on(Session::user("other").record(&store)).expect("recorded");
+        let merged = now(one.merge(&other)).expect("merged");
+        block_on(merged.durable()).expect("durable");
+        let (gone, left) = (one.id(), other.id());
+        close((one, other, merged), store);
+        let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+        block_on(Gc::new().run(&store, &[gone], folder.path())).expect("collected");
+        let list = block_on(store.list()).expect("a list");
+        let tips: Vec<_> = list.iter().filter(|listed| listed.is_tip).map(|listed| listed.branch).collect();
+        assert_eq!(tips, [left], "{kind}");
+    }
+}

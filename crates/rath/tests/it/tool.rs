@@ -485,6 +485,8 @@ fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
         tool started: look
         tool started: store
         instructions: Go. (tools: store, send, look)  [agent]
+        tool started: look  [agent]
+        tool started: store  [agent]
         tool result: look ok: seen  [agent]
         tool result: store ok: stored under a key of 64 digits  [agent]
         assistant: done  [agent]  (243 in, 1 out)
@@ -505,6 +507,7 @@ fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
         tool started: send
         instructions: Go. (tools: store, send, look)  [agent]
         approved: send
+        tool started: look  [agent]
         tool started: send  [agent]
         tool result: look ok: seen  [agent]
         tool result: send ok: sent  [agent]

@@ -42,7 +42,7 @@ const LINKS: &[(&str, &str, &str)] = &[
     ("a link for the ignored files", ".gitignore", "victim/file"),
     ("a link for the store of lines", "sessions", "victim/"),
     ("a link for a session of lines", "sessions/01a1e4b8-c88a-75db-b768-3630c01321da.jsonl", "victim/file"),
-    ("a link for a signature", "sessions/01a1e4b8-c88a-75db-b768-3630c01321da.signed", "victim/file"),
+    ("a link for a new session of lines", "sessions/01a1e4b8-c88a-75db-b768-3630c01321da.0.tmp", "victim/file"),
     ("a link for the directories of branches", "work", "victim/"),
     ("a link for the versions", "workspace", "victim/"),
     ("a link for the owner of the versions", "workspace/tenant", "victim/file"),

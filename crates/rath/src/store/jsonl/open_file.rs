@@ -12,7 +12,6 @@ use rath_workspace::is_same_file;
 
 use super::super::{Holder, Write, branch_held, sync_folder};
 use super::contents::branches;
-use super::signatures::SignatureFile;
 use super::{Jsonl, JsonlState};
 use crate::store::error::{Result, StoreError};
 
@@ -30,14 +29,13 @@ pub(super) struct OpenFile {
     pub(super) elsewhere: HashSet<StepId>,
     /// The payloads that rows of this file name as lost.
     pub(super) lost: HashSet<Digest>,
-    pub(super) signatures: SignatureFile,
     pub(super) dirty: bool,
     /// The name that a new file has until its first steps are durable.
     pub(super) unpublished: Option<PathBuf>,
 }
 
 impl OpenFile {
-    fn new(path: &Path, file: File, lock: Option<File>, encoder: Encoder) -> Self {
+    fn new(file: File, lock: Option<File>, encoder: Encoder) -> Self {
         OpenFile {
             file,
             _lock: lock,
@@ -46,7 +44,6 @@ impl OpenFile {
             branches: HashMap::new(),
             elsewhere: HashSet::new(),
             lost: HashSet::new(),
-            signatures: SignatureFile::new(path),
             dirty: true,
             unpublished: None,
         }
@@ -123,7 +120,7 @@ impl Jsonl {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             None => self.begin_file(&file, holder)?,
         };
-        let mut open = OpenFile::new(&path, file, lock, encoder);
+        let mut open = OpenFile::new(file, lock, encoder);
         open.branches = branches;
         Ok(Some(open))
     }
@@ -170,7 +167,7 @@ impl Jsonl {
         }
         let (temporary, file) = self.temporary_file(family, lock.is_some())?;
         let encoder = self.begin_file(&file, holder).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
-        let mut open = OpenFile::new(&self.path(family), file, lock, encoder);
+        let mut open = OpenFile::new(file, lock, encoder);
         open.unpublished = Some(temporary);
         Ok(open)
     }

@@ -134,7 +134,8 @@ impl BranchRow {
         let (head_id, title) = (StepId(fields.array()?), title.into());
         let (totals, signature) = Totals::split_encoded(fields.0)?;
         // A row of an earlier version has none.
-        let (totals, signature) = (totals.to_vec(), signature.try_into().ok().map(Signature));
+        // Earlier versions stored longer signatures, which begin with the same bytes.
+        let (totals, signature) = (totals.to_vec(), signature.first_chunk().copied().map(Signature));
         Some(BranchRow { b, id, family, head, head_id, followed, writer, epoch, at, totals, signature, title })
     }
 

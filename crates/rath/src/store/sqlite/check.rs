@@ -341,11 +341,26 @@ impl Pieces {
     }
 }
 
-/// Returns the places of all steps that branches descend from, ascending, and the payloads that those steps refer to.
-pub(super) fn referenced(connection: &Connection) -> Result<(Vec<u64>, HashSet<Digest>), TransactionError> {
-    let (mut heads, mut failed) = (Vec::new(), None);
+/// The rows that branches refer to.
+pub(super) struct ReferencedRows {
+    /// The places of all steps that branches descend from, ascending.
+    pub(super) places: Vec<u64>,
+    /// The payloads that those steps refer to.
+    pub(super) digests: HashSet<Digest>,
+    /// The branches from whose head others continued that are gone.
+    pub(super) unfollowed: Vec<BranchId>,
+}
+
+/// Returns the rows that branches refer to.
+pub(super) fn referenced(connection: &Connection) -> Result<ReferencedRows, TransactionError> {
+    let (mut heads, mut followed, mut failed) = (Vec::new(), HashMap::new(), None);
     scan::each_row(connection, BRANCHES, |_, row| match row.map(BranchRow::read) {
-        Ok(Some(row)) => heads.push(row.head),
+        Ok(Some(row)) => {
+            heads.push(row.head);
+            if row.followed == row.head {
+                followed.insert(row.head, row.id);
+            }
+        }
         Ok(None) => _ = failed.get_or_insert_with(|| "the row of a session was changed".to_owned()),
         Err(error) => _ = failed.get_or_insert_with(|| error.to_string()),
     })?;
@@ -354,6 +369,11 @@ pub(super) fn referenced(connection: &Connection) -> Result<(Vec<u64>, HashSet<D
         Ok(row) => {
             places.push(place);
             digests.extend(payload::digests(&row.json));
+            for (_, parent) in &row.parents {
+                if followed.get(parent).is_some_and(|branch| *branch != row.stamp.branch) {
+                    followed.remove(parent);
+                }
+            }
         }
         Err(fault) => _ = failed.get_or_insert(fault.what),
     })?;
@@ -364,7 +384,7 @@ pub(super) fn referenced(connection: &Connection) -> Result<(Vec<u64>, HashSet<D
         return Err(error.with_hint("`rath salvage` copies what is good").into());
     }
     places.reverse();
-    Ok((places, digests))
+    Ok(ReferencedRows { places, digests, unfollowed: followed.into_values().collect() })
 }
 
 /// Calls `visit` with the JSON of every step that the branches of some sessions descend from. A step that several sessions share is

@@ -15,6 +15,7 @@ use super::super::holder::{Holder, now};
 use super::super::title::from_text;
 use super::super::{Deletion, Erased, FreedSpace, StoreBackend as _};
 use super::branch_row::BranchRow;
+use super::check::ReferencedRows;
 use super::scan::{self, BRANCHES, STEPS};
 use super::schema::{LOCK_TIMEOUT, StoreConnection};
 use super::step_row::{StepRow, step_and_branch};
@@ -64,7 +65,10 @@ impl Sqlite {
                     .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
                     .into());
             }
-            let (places, digests) = check::referenced(transaction.connection)?;
+            let ReferencedRows { places, digests, unfollowed } = check::referenced(transaction.connection)?;
+            for branch in unfollowed {
+                transaction.change(branch, |row| row.followed = 0)?;
+            }
             let mut next = places.into_iter().peekable();
             let removed = transaction.remove_steps(|place| {
                 while next.next_if(|kept| *kept < place).is_some() {}

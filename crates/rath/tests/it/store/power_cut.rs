@@ -117,8 +117,7 @@ async fn check(uri: &str, notes: &[String]) -> Result<(), String> {
             }
             let branch = branch.parse::<BranchId>().expect("an id");
             let found = store.read(branch).await.map_err(|error| failed("it cannot be read", error))?;
-            // The signatures of a `jsonl:` store are not synced: its newest session may have to be adopted.
-            if found.session.is_guest() && uri.starts_with("sqlite:") {
+            if found.session.is_guest() {
                 return Err(format!("{branch} is taken for a session of others"));
             }
             last = Some(branch);
