@@ -134,15 +134,21 @@ impl Collector {
     fn new(objects: Objects, mode: CollectMode) -> Result<Self> {
         let folder = objects.folder().to_owned();
         let unreadable_packs = packs::read_unindexed(&objects)?;
-        let mut stored = HashMap::new();
-        for pack in StoredPack::open_all(&objects)? {
-            stored.extend(pack.sizes());
-        }
+        let (unindexed, indexed): (Vec<_>, Vec<_>) =
+            StoredPack::open_all(&objects)?.into_iter().partition(StoredPack::is_unindexed);
+        let mut stored: HashMap<ObjectId, StoredSize> = indexed.iter().flat_map(StoredPack::sizes).collect();
         for (path, id) in loose_objects(&folder)? {
             stored.insert(id, fs::metadata(&path).map_or(0, |metadata| metadata.len()));
         }
+        // A kill while a file was removed may have left a pack that still has it. Its content must not come back with the index.
+        let listed = if unindexed.is_empty() { HashMap::new() } else { objects.forgotten_files() };
+        let left = unindexed.iter().flat_map(StoredPack::ids).filter(|id| !stored.contains_key(id));
+        let forgotten = left.filter_map(|id| Some((id, listed.get(&id)?.size))).collect();
+        for (id, size) in unindexed.iter().flat_map(StoredPack::sizes) {
+            stored.entry(id).or_insert(size);
+        }
         let (kept, bases, indexes) = (HashSet::new(), HashSet::new(), HashSet::from(["root".to_owned()]));
-        let (fork_bases, forgotten) = (HashSet::new(), HashMap::new());
+        let fork_bases = HashSet::new();
         Ok(Collector {
             objects,
             mode,
@@ -248,6 +254,11 @@ impl Collector {
         objects.add(self.collect_loose()?);
         if self.mode == CollectMode::Remove {
             self.remove_empty_folders();
+            if !self.forgotten.is_empty() {
+                // After a power cut, a file whose removal was not durable would be there again.
+                let folder = self.objects.folder();
+                disk::sync_file_system(folder).map_err(|error| io_error(folder, "sync the versions in", error))?;
+            }
         }
         Ok(Garbage { objects, base_versions, indexes })
     }

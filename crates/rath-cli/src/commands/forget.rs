@@ -61,7 +61,7 @@ fn explain(report: &ForgetReport, store: &Store, session: BranchId, option: &str
         output::warning(&log_keeps(store));
     }
     for (session, error) in &report.refused {
-        output::warning(&format!("session {} still has a copy of the step: {}", session.short(), error.message()));
+        output::warning(&format!("session {} may still have a copy of the step: {}", session.short(), error.message()));
     }
     match &report.lost_files {
         None => {}
@@ -91,7 +91,10 @@ fn explain_files(files: &ForgottenFiles, option: &str) {
         }
         Some(SkipReason::UnreadableStore { uri, why }) => {
             let message = format!("the versions in {own} were left alone: {uri} may name them, and cannot be read");
-            output::warning(&format!("{message}: {why}\nhint: run this again when it can be read"));
+            let without = format!("`rath gc --without {}{option}`", output::quote(uri));
+            output::warning(&format!(
+                "{message}: {why}\nhint: run this again when it can be read; if it is gone for good, {without} first"
+            ));
         }
         Some(SkipReason::Damaged { why }) => {
             output::warning(&format!("the versions in {own} are damaged, and may still have files of the step: {why}"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rath::gc::{
     DirectoryReport, Gc, GcReport, KeepReason, KeptFork, KeptForkReason, RetentionPlan, RetentionRule, SkipReason,
 };
-use rath::record::draw::{count, preview};
+use rath::record::draw::{count, one_line, preview};
 use rath::store::{BranchSummary, Erased};
 use rath::{BranchId, Store};
 use serde_json::{Value, json};
@@ -277,6 +277,7 @@ fn fork_text(fork: &KeptFork) -> String {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
+            let paths: Vec<_> = paths.iter().map(|path| one_line(path)).collect();
             format!("no version has these files: {}{more}", paths.join(", "))
         }
         KeptForkReason::Unreadable { why } => format!("its files cannot be read: {why}"),

@@ -84,7 +84,6 @@ impl Collector {
     /// collector.keep_tree(tree)?;
     /// collector.collect()?;
     /// assert_eq!(collector.copies_below(&project), [project.join("key.txt")]);
-    /// drop(collector);
     /// let error = Objects::open(&folder)?.read(tree, "key.txt").unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Forgotten);
     /// # Ok(())
@@ -130,17 +129,23 @@ impl Collector {
         Ok(())
     }
 
-    /// Returns the files below a directory that have the content of a file that is forgotten. Links are not followed; a link whose
-    /// target is that content is found too.
-    pub fn copies_below(&self, directory: &Path) -> Vec<PathBuf> {
-        let sizes: HashSet<u64> = self.forgotten.values().copied().collect();
-        let objects = self.objects.folder().join("objects");
+    /// Unlocks the folder, and returns the files below a directory that have the content of a file that is forgotten. Links are not
+    /// followed; a link whose target is that content is found too.
+    pub fn copies_below(self, directory: &Path) -> Vec<PathBuf> {
+        let Collector { objects, forgotten, .. } = self;
+        let sizes: HashSet<u64> = forgotten.values().copied().collect();
+        if sizes.is_empty() {
+            return Vec::new();
+        }
+        let own = objects.folder().join("objects");
+        // The directory may be large, and other processes may need the versions.
+        drop(objects);
         let (mut found, mut rest) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = rest.pop() {
             for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
                 let (path, metadata) = (entry.path(), entry.metadata());
                 match metadata {
-                    Ok(metadata) if metadata.is_dir() && path != objects => rest.push(path),
+                    Ok(metadata) if metadata.is_dir() && path != own => rest.push(path),
                     Ok(metadata) if sizes.contains(&metadata.len()) => {
                         let content = match metadata.is_symlink() {
                             true => fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes()),
@@ -148,7 +153,7 @@ impl Collector {
                             false => continue,
                         };
                         let id = content.ok().and_then(|content| hash_object(ObjectKind::Blob, &content));
-                        found.extend(id.filter(|id| self.forgotten.contains_key(id)).map(|_| path));
+                        found.extend(id.filter(|id| forgotten.contains_key(id)).map(|_| path));
                     }
                     _ => {}
                 }

@@ -17,7 +17,7 @@ use super::names::VersionNames;
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
 use crate::session::{Error, Result, Session, StoreUri, lossy_path};
-use crate::store::{Create, Registry, Store, StoreError, StoreErrorKind, rath_dir};
+use crate::store::{Create, Registry, Store, StoreError, StoreErrorKind, rath_dir, sync_folder};
 
 /// The removal of a step's files from the versions of one directory.
 pub(super) struct ForgetInDirectory {
@@ -149,7 +149,7 @@ impl ForgetInDirectory {
         let put_back = self.put_back_folders();
         for path in collector.copies_below(&self.root) {
             // A file that was moved aside is rath's own copy.
-            if put_back.iter().any(|folder| path.starts_with(folder)) && fs::remove_file(&path).is_ok() {
+            if put_back.iter().any(|folder| path.starts_with(folder)) && remove_durably(&path).is_ok() {
                 continue;
             }
             report.still_in.extend(self.describe_copy(path, &forks));
@@ -325,6 +325,12 @@ impl AllSteps {
         }
         later
     }
+}
+
+/// Removes a file so that a power cut does not bring it back.
+fn remove_durably(path: &Path) -> std::io::Result<()> {
+    fs::remove_file(path)?;
+    path.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Returns the paths of the files that a step gave another content.

@@ -56,7 +56,6 @@ fn a_file_that_has_the_content_again_is_stored_again() {
     collector.keep_tree(tree).expect("kept");
     collector.collect().expect("collected");
     assert_eq!(collector.copies_below(&temp.path().join("root")), [temp.path().join("root/a.txt")]);
-    drop(collector);
     // The directory is as its index describes it.
     let objects = open(temp.path());
     let index = temp.path().join("versions/index/root");
@@ -105,4 +104,45 @@ fn every_reader_of_a_version_knows_that_a_content_was_removed() {
     copy.copy_tree_from(&objects, tree).expect("copied");
     assert_eq!(copy.read(tree, "a.txt").expect_err("it is gone").kind(), ErrorKind::Forgotten);
     assert!(copy.read(tree, "b.txt").expect("copied").is_some());
+}
+
+/// A kill while packs are written anew leaves the old pack without its index.
+#[test]
+fn a_pack_that_a_kill_left_does_not_bring_forgotten_content_back() {
+    let temp = rath_test_support::temp_dir();
+    let many: Vec<(String, String)> = (0..1000).map(|nth| (format!("{nth:03}.txt"), format!("file {nth}\n"))).collect();
+    let files: Vec<(&str, &str)> = many.iter().map(|(path, text)| (&**path, &**text)).collect();
+    let tree = version(temp.path(), &files);
+    let id = open(temp.path()).files(tree).expect("files")[0].id;
+    let packs = temp.path().join("versions/objects/pack");
+    let list = || entries(&packs).expect("packs").into_iter().map(|it| it.path()).collect::<Vec<_>>();
+    let is_pack = |path: &PathBuf| path.extension().is_some_and(|it| it == "pack");
+    let old = list().into_iter().find(is_pack).expect("a pack");
+    let bytes = fs::read(&old).expect("read");
+    for is_needed in [false, true] {
+        let mut first = collector(temp.path());
+        first.forget([id]).expect("listed");
+        first.keep_tree(tree).expect("kept");
+        first.collect().expect("collected");
+        drop(first);
+        fs::write(&old, &bytes).expect("left");
+        if is_needed {
+            // The new pack did not come to the disk.
+            list().into_iter().filter(|path| *path != old).for_each(|path| fs::remove_file(path).expect("removed"));
+        }
+        let mut next = collector(temp.path());
+        next.keep_tree(tree).expect("kept");
+        next.collect().expect("collected");
+        drop(next);
+        let objects = open(temp.path());
+        let error = objects.read(tree, "000.txt").expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::Forgotten, "{is_needed}");
+        assert_eq!(objects.read(tree, "001.txt").expect("kept").as_deref(), Some(&b"file 1\n"[..]), "{is_needed}");
+        drop(objects);
+        // Not in a file either that a later reader could find.
+        for path in list().into_iter().filter(is_pack) {
+            let pack = crate::pack::Pack::reindex(&path).expect("a pack");
+            assert!(pack.places().expect("places").iter().all(|(known, _)| *known != id), "{is_needed}");
+        }
+    }
 }
