@@ -9,6 +9,7 @@ mod forgotten_files;
 mod names;
 mod pending;
 mod retention;
+mod sources;
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

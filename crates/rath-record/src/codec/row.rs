@@ -52,6 +52,7 @@ pub(crate) enum RowBody<'a> {
 }
 
 /// The content of a row of the chain.
+#[allow(clippy::large_enum_variant, reason = "nearly every row is the large one, and none is kept")]
 pub(crate) enum RowContent<'a> {
     Step(StepRow<'a>),
     Payload(Digest, PayloadText<'a>),

@@ -9,11 +9,12 @@ use rath_record::BranchId;
 use rath_workspace::{CollectMode, Collector, ForkFiles, Objects, TreeId, fork_of_layers, read_at_most};
 
 use super::names::VersionNames;
+use super::sources::{Source, SourceReader};
 use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipReason};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Error, Result, Session, StoreList, StoreUri, occupant_branch, occupant_file};
-use crate::store::{Create, Registry, Store, rath_dir};
+use crate::session::{Result, StoreList, StoreUri, occupant_branch, occupant_file};
+use crate::store::{Store, rath_dir};
 
 /// The collection in one directory.
 pub(super) struct DirectoryGc {
@@ -31,6 +32,8 @@ struct AllNames {
     branches: HashSet<BranchId>,
     /// The stores that name something.
     naming: HashSet<StoreUri>,
+    /// The sessions of the own store that count as deleted.
+    gone: HashSet<BranchId>,
 }
 
 impl DirectoryGc {
@@ -48,7 +51,8 @@ impl DirectoryGc {
             Err(error) => return Ok(self.skipped(SkipReason::Damaged { why: error.message() })),
         };
         // From here on no process works in the directory, so no store names more than it does now.
-        let names = match self.names().await? {
+        let names = AllNames { gone: self.gone.clone(), ..AllNames::default() };
+        let names = match names.add_all(&self.root, &self.store, |uri| self.is_without(uri)).await {
             Ok(names) => names,
             Err(reason) => return Ok(self.skipped(reason)),
         };
@@ -66,75 +70,9 @@ impl DirectoryGc {
         DirectoryReport { directory, removed, kept_forks, kept_packs, skipped: Some(reason) }
     }
 
-    /// Reads all stores that may name versions of this directory. The inner error is the store that cannot be read.
-    async fn names(&self) -> Result<Result<AllNames, SkipReason>> {
-        let own = StoreUri::of(&self.store);
-        let mut stores = match listed_stores(&self.root).await {
-            Ok(stores) => stores,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        stores.retain(|uri| Some(uri) != own.as_ref() && !self.is_without(uri));
-        let mut names = AllNames::default();
-        if let Err(why) = self.add_names(&mut names, self.store.clone(), own.as_ref(), true).await {
-            return Ok(Err(unreadable(&self.store.uri(), &why)));
-        }
-        for uri in stores {
-            let added = match uri.session_file() {
-                Some(path) => self.add_file(&mut names, path, &uri).await,
-                None => match Registry::new().open_as(&uri.to_string(), Create::Never).await {
-                    Ok(store) => {
-                        let added = self.add_names(&mut names, store.clone(), Some(&uri), false).await;
-                        let _ = store.close().await;
-                        added
-                    }
-                    Err(error) => Err(error.into()),
-                },
-            };
-            if let Err(why) = added {
-                return Ok(Err(unreadable(&uri, &why)));
-            }
-        }
-        Ok(Ok(names))
-    }
-
     fn is_without(&self, uri: &StoreUri) -> bool {
         let here = std::env::current_dir().unwrap_or_default();
         self.options.without.iter().any(|without| StoreUri::from_list(without, &here) == *uri)
-    }
-
-    /// Adds the names in a store.
-    async fn add_names(&self, names: &mut AllNames, store: Store, uri: Option<&StoreUri>, is_own: bool) -> Result<()> {
-        let gone = if is_own { self.gone.clone() } else { HashSet::new() };
-        let read = move || -> Result<_> {
-            let list = store.list_whole()?;
-            let kept: Vec<_> = list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
-            let families: HashSet<_> = kept.iter().map(|summary| summary.family).collect();
-            let families: Vec<_> = families.into_iter().collect();
-            let mut versions = VersionNames::default();
-            store.visit_json(&families, |_, json| versions.add_step(json))?;
-            Ok((versions, kept.into_iter().map(|summary| summary.branch).collect::<HashSet<_>>()))
-        };
-        let (versions, branches) = run_blocking(read).await?;
-        let is_naming = !versions.trees.is_empty() || !versions.files.is_empty();
-        names.naming.extend(uri.filter(|_| is_naming).cloned());
-        names.add(versions, branches);
-        Ok(())
-    }
-
-    /// Adds the names in a session file.
-    async fn add_file(&self, names: &mut AllNames, path: &Path, uri: &StoreUri) -> Result<()> {
-        let path = path.to_owned();
-        let file = run_blocking(move || Session::open_regular_blocking(&path)).await?;
-        if !file.report.damage.is_empty() {
-            return Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged"));
-        }
-        let mut versions = VersionNames::default();
-        let steps = file.lineage.walk();
-        steps.iter().for_each(|step| versions.add_step(&step.json()));
-        let branches = steps.iter().map(|step| step.stamp().branch).collect();
-        names.naming.insert(uri.clone());
-        names.add(versions, branches);
-        Ok(())
     }
 
     /// Removes what is not named. Blocks.
@@ -222,9 +160,37 @@ impl DirectoryGc {
 }
 
 impl AllNames {
-    fn add(&mut self, versions: VersionNames, branches: HashSet<BranchId>) {
-        self.branches.extend(branches);
+    fn add_store(&mut self, store: &Store, uri: Option<&StoreUri>, gone: &HashSet<BranchId>) -> Result<()> {
+        let kept: Vec<_> = store.list_whole()?.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
+        let families: HashSet<_> = kept.iter().map(|summary| summary.family).collect();
+        let families: Vec<_> = families.into_iter().collect();
+        let mut versions = VersionNames::default();
+        store.visit_json(&families, |_, json| versions.add_step(json))?;
+        let is_naming = !versions.trees.is_empty() || !versions.files.is_empty();
+        self.naming.extend(uri.filter(|_| is_naming).cloned());
+        self.branches.extend(kept.into_iter().map(|summary| summary.branch));
         self.versions.add(versions);
+        Ok(())
+    }
+}
+
+impl SourceReader for AllNames {
+    fn add(&mut self, source: &Source) -> Result<()> {
+        match source {
+            Source::OwnStore(store) => {
+                let gone = std::mem::take(&mut self.gone);
+                self.add_store(store, StoreUri::of(store).as_ref(), &gone)
+            }
+            Source::Store(uri, store) => self.add_store(store, Some(uri), &HashSet::new()),
+            Source::File(uri, lineage) => {
+                for step in lineage.walk() {
+                    self.versions.add_step(&step.json());
+                    self.branches.insert(step.stamp().branch);
+                }
+                self.naming.insert(uri.clone());
+                Ok(())
+            }
+        }
     }
 }
 
@@ -252,28 +218,6 @@ fn keep_reason(collector: &Collector, fork: &Path, recorded: &HashSet<TreeId>) -
             (count > 0).then_some(KeptForkReason::Untracked { paths, count })
         }
     }
-}
-
-/// Returns the stores that may name versions of a directory, or the reason to keep all of its files.
-pub(super) async fn listed_stores(root: &Path) -> Result<Vec<StoreUri>, SkipReason> {
-    let (list, directory) = (StoreList::of(root), root.to_owned());
-    let read = move || Ok::<_, io::Error>((list.read()?, StoreList::find_unlisted(&directory)?));
-    let (listed, unlisted) = run_blocking(read).await.map_err(|error| {
-        let why = format!("the stores that may name them cannot be found: {error}");
-        SkipReason::Damaged { why }
-    })?;
-    let mut stores: Vec<StoreUri> = listed.iter().map(|uri| StoreUri::from_list(uri, root)).collect();
-    for uri in unlisted {
-        if !stores.contains(&uri) {
-            stores.push(uri);
-        }
-    }
-    Ok(stores)
-}
-
-/// Returns the reason to skip a directory whose versions a store may name that cannot be read.
-pub(super) fn unreadable(uri: &dyn std::fmt::Display, why: &Error) -> SkipReason {
-    SkipReason::UnreadableStore { uri: uri.to_string(), why: why.message() }
 }
 
 /// Returns the time at which an id was made, in milliseconds since 1970; none for an id that holds no time.

@@ -11,13 +11,14 @@ use rath_record::{BranchId, Chunk, Step, StepId, Timestamp};
 use rath_workspace::{CollectMode, Collector, ObjectId, TreeFile, TreeId, TreeSearch};
 
 use super::SkipReason;
-use super::directory::{began, entries, forks_of, listed_stores, unreadable};
+use super::directory::{began, entries, forks_of};
 use super::forget::{FileCopy, ForgetTarget, ForgottenFiles, SameFile, tree_of};
 use super::names::VersionNames;
+use super::sources::{Source, SourceReader};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Error, Result, Session, StoreUri, lossy_path};
-use crate::store::{Create, Registry, Store, StoreError, StoreErrorKind, rath_dir, sync_folder};
+use crate::session::{Result, lossy_path};
+use crate::store::{Store, StoreError, StoreErrorKind, rath_dir, sync_folder};
 
 /// The removal of a step's files from the versions of one directory.
 pub(super) struct ForgetInDirectory {
@@ -31,7 +32,10 @@ impl ForgetInDirectory {
         let mut report = ForgottenFiles { directory: self.root.clone(), ..ForgottenFiles::default() };
         if !self.target.has_files() {
             // The versions have nothing of the step, and other processes may use them.
-            report.skipped = self.read_steps(&mut report).await?.err();
+            match self.read_steps().await {
+                Ok(steps) => report.other_stores = steps.with_target,
+                Err(reason) => report.skipped = Some(reason),
+            }
             return Ok(report);
         }
         let root = self.root.clone();
@@ -51,8 +55,11 @@ impl ForgetInDirectory {
             }
         };
         // From here on no process works in the directory, so no store names more than it does now.
-        match self.read_steps(&mut report).await? {
-            Ok(steps) => run_blocking(move || self.forget(collector, &steps, report)).await,
+        match self.read_steps().await {
+            Ok(steps) => {
+                report.other_stores.clone_from(&steps.with_target);
+                run_blocking(move || self.forget(collector, &steps, report)).await
+            }
             Err(reason) => {
                 report.skipped = Some(reason);
                 Ok(report)
@@ -60,66 +67,11 @@ impl ForgetInDirectory {
         }
     }
 
-    /// Reads the steps of all stores that may name versions of the directory. The inner error is the store that cannot be read.
-    async fn read_steps(&self, report: &mut ForgottenFiles) -> Result<Result<AllSteps, SkipReason>> {
-        let own = StoreUri::of(&self.store);
+    /// Reads the steps of all stores that may name versions of the directory.
+    async fn read_steps(&self) -> Result<AllSteps, SkipReason> {
         let paths = self.target.new_files.iter().map(|file| file.path.clone()).collect();
-        let mut steps = AllSteps { paths, ..AllSteps::default() };
-        if let Err(why) = self.add_store(&mut steps, self.store.clone()).await {
-            return Ok(Err(unreadable(&self.store.uri(), &why)));
-        }
-        let others = match listed_stores(&self.root).await {
-            Ok(others) => others,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        for uri in others.into_iter().filter(|uri| Some(uri) != own.as_ref()) {
-            steps.has_target = false;
-            let added = match uri.session_file() {
-                Some(path) => self.add_file(&mut steps, path).await,
-                None => match Registry::new().open_as(&uri.to_string(), Create::Never).await {
-                    Ok(store) => {
-                        let added = self.add_store(&mut steps, store.clone()).await;
-                        let _ = store.close().await;
-                        added
-                    }
-                    Err(error) => Err(error.into()),
-                },
-            };
-            if let Err(why) = added {
-                return Ok(Err(unreadable(&uri, &why)));
-            }
-            report.other_stores.extend(steps.has_target.then(|| uri.to_string()));
-        }
-        Ok(Ok(steps))
-    }
-
-    async fn add_store(&self, steps: &mut AllSteps, store: Store) -> Result<()> {
-        let mut taken = std::mem::take(steps);
-        let target = self.target.step.id();
-        let read = move || -> Result<AllSteps> {
-            let mut heads = Vec::new();
-            for summary in store.list_whole()? {
-                let stored = store.read_branch(summary.branch)?;
-                if let Some(damage) = stored.damage.first() {
-                    return Err(StoreError::new(StoreErrorKind::Damaged, damage).into());
-                }
-                heads.extend(stored.head);
-            }
-            taken.add(&Lineage::new(heads), target);
-            Ok(taken)
-        };
-        *steps = run_blocking(read).await?;
-        Ok(())
-    }
-
-    async fn add_file(&self, steps: &mut AllSteps, path: &Path) -> Result<()> {
-        let path = path.to_owned();
-        let file = run_blocking(move || Session::open_regular_blocking(&path)).await?;
-        if !file.report.damage.is_empty() {
-            return Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged"));
-        }
-        steps.add(&file.lineage, self.target.step.id());
-        Ok(())
+        let steps = AllSteps::new(self.target.step.id(), paths);
+        steps.add_all(&self.root, &self.store, |_| false).await
     }
 
     /// Removes the files, and all versions that no step names: a file that a call wrote for a moment is among these. Blocks.
@@ -220,15 +172,16 @@ impl ForgetInDirectory {
 }
 
 /// The steps of all stores of a directory, each once, parents before children.
-#[derive(Default)]
 struct AllSteps {
     list: Vec<StepFacts>,
     known: HashSet<StepId>,
     names: VersionNames,
+    /// The step that is forgotten.
+    target: StepId,
     /// The paths of the files that the target brought in.
     paths: HashSet<String>,
-    /// True if the lineage that was added last has the forgotten step with its texts.
-    has_target: bool,
+    /// The other stores and files that have the target with its texts.
+    with_target: Vec<String>,
 }
 
 /// The facts about a step that decide which files it brought in.
@@ -272,15 +225,48 @@ impl StepFacts {
     }
 }
 
+impl SourceReader for AllSteps {
+    fn add(&mut self, source: &Source) -> Result<()> {
+        let (uri, has_target) = match source {
+            Source::OwnStore(store) => return self.add_store(store).map(|_| ()),
+            Source::Store(uri, store) => (uri, self.add_store(store)?),
+            Source::File(uri, lineage) => (uri, self.add_lineage(lineage)),
+        };
+        self.with_target.extend(has_target.then(|| uri.to_string()));
+        Ok(())
+    }
+}
+
 impl AllSteps {
-    fn add(&mut self, lineage: &Lineage, target: StepId) {
+    fn new(target: StepId, paths: HashSet<String>) -> Self {
+        let (list, known, names, with_target) = (Vec::new(), HashSet::new(), VersionNames::default(), Vec::new());
+        AllSteps { list, known, names, target, paths, with_target }
+    }
+
+    /// Adds the steps of a store. Returns true if the target is there with its texts.
+    fn add_store(&mut self, store: &Store) -> Result<bool> {
+        let mut heads = Vec::new();
+        for summary in store.list_whole()? {
+            let stored = store.read_branch(summary.branch)?;
+            if let Some(damage) = stored.damage.first() {
+                return Err(StoreError::new(StoreErrorKind::Damaged, damage).into());
+            }
+            heads.extend(stored.head);
+        }
+        Ok(self.add_lineage(&Lineage::new(heads)))
+    }
+
+    /// Adds steps. Returns true if the target is among them with its texts.
+    fn add_lineage(&mut self, lineage: &Lineage) -> bool {
+        let mut has_target = false;
         for step in lineage.walk() {
-            self.has_target |= step.id() == target && step.withheld().is_none();
+            has_target |= step.id() == self.target && step.withheld().is_none();
             self.names.add_step(&step.json());
             if self.known.insert(step.id()) {
                 self.list.push(StepFacts::of(step, &self.paths));
             }
         }
+        has_target
     }
 
     /// Returns the files that steps other than the target brought in, each with the first of these steps.

@@ -26,7 +26,7 @@ impl Jsonl {
             let is_rewritten = || -> Result<bool> {
                 // A process that rewrites the session has locked its file, and one that begins it the temporary one.
                 let lock = self.separate_lock(family)?.or_else(|| File::open(self.path(family)).ok());
-                Ok(!lock.is_some_and(|lock| lock.try_lock().is_ok()))
+                Ok(lock.is_none_or(|lock| lock.try_lock().is_err()))
             };
             if !self.path(family).exists() || !is_rewritten()? {
                 self.remove_unlocked(family, &path)?;
