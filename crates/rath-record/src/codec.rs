@@ -14,7 +14,7 @@ mod verifier;
 pub use damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
 pub use encoder::Encoder;
 pub use reader::{FileContents, Reader, read};
-pub use row::{Signature, WriterInfo};
+pub use row::{ROW_START, Signature, WriterInfo};
 pub use scanner::AppendPosition;
 pub use verifier::Verifier;
 

@@ -321,13 +321,13 @@ impl Collector {
                     self.remove_file(&pack.files()[1])?;
                     continue;
                 }
-                if self.mode == CollectMode::Remove {
-                    pack.write_index(&self.objects)?;
-                }
             }
             let kept = pack.ids().filter(|id| self.kept.contains(id)).count();
             let holds_forgotten = || pack.ids().any(|id| self.forgotten.contains_key(&id));
             if kept == pack.count() || !(pack.can_be_split() || holds_forgotten()) {
+                if pack.is_unindexed() && self.mode == CollectMode::Remove {
+                    pack.write_index(&self.objects)?;
+                }
                 continue;
             }
             count.add(FileCount { files: (pack.count() - kept) as u64, bytes: pack.bytes() });
@@ -341,9 +341,11 @@ impl Collector {
         if self.mode == CollectMode::Remove {
             // The new pack is durable. Without its index, a pack is not used.
             for pack in &partial {
-                let [index, pack] = pack.files();
-                self.remove_file(&index)?;
-                self.remove_file(&pack)?;
+                let [index, path] = pack.files();
+                if !pack.is_unindexed() {
+                    self.remove_file(&index)?;
+                }
+                self.remove_file(&path)?;
             }
         }
         Ok(count)

@@ -231,12 +231,16 @@ pub struct Write {
     pub(crate) newest_json: Option<Vec<u8>>,
     /// Signs the steps; none for a guest.
     pub(crate) signer: Option<Arc<Signer>>,
+    /// The steps before an adoption. They are those of others.
+    pub(crate) unsigned: HashSet<StepId>,
 }
 
 impl Write {
-    /// Returns the signature that the store keeps with the newest step of a branch; none for the steps of a guest.
+    /// Returns the signature that the store keeps with a step that is, or may become, the newest of a branch; none for the steps of
+    /// a guest, and for those before an adoption.
     pub fn signature(&self, branch: BranchId, head: &Step) -> Option<Signature> {
-        self.signer.as_ref().and_then(|signer| signer.sign(branch, head.id()))
+        let signer = self.signer.as_ref().filter(|_| !self.unsigned.contains(&head.id()))?;
+        signer.sign(branch, head.id())
     }
 
     /// Returns the JSON of one of the steps, exactly as it is hashed and stored.

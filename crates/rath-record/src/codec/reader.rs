@@ -156,7 +156,7 @@ impl StepLinker {
         if let IntactRow::Step(step) = &row
             && let Some(signature) = step.signature
         {
-            self.signatures.insert((step.stamp.branch, step.id), (step.location, signature));
+            self.signatures.entry((step.stamp.branch, step.id)).or_insert((step.location, signature));
         }
         match row {
             IntactRow::Payload(location, digest, payload) => {

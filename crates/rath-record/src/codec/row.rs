@@ -14,8 +14,8 @@ use crate::payload::Payload;
 use crate::step::{Stamp, Step};
 use crate::usage::Usage;
 
-/// The bytes at the start of a row, up to the digits of its seal.
-pub(crate) const ROW_START: &str = r#"{"seal":""#;
+/// The bytes at the start of a row, up to the digits of its seal. Every session file begins with them. See `docs/format.md`.
+pub const ROW_START: &str = r#"{"seal":""#;
 /// The offset of the first byte that the seal covers.
 const SEALED_START: usize = ROW_START.len() + Seal::HEX_DIGITS + r#"","#.len();
 /// The largest number in a row.
@@ -69,7 +69,7 @@ pub(crate) enum RowContent<'a> {
     },
 }
 
-/// The signature of a user under a step, in whatever way the writer of the file signs. A file holds it as it was given.
+/// The signature of a user under a step. Programs choose how they sign; a file holds the bytes.
 ///
 /// 15 bytes are 20 characters of base64, without padding.
 ///
@@ -83,7 +83,7 @@ impl Signature {
     const BASE64_DIGITS: usize = 20;
 }
 
-/// Shows no byte of it: a signature is for the user who made it.
+/// Shows none of the bytes: a signature is for the user who made it.
 impl fmt::Debug for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Signature(..)")

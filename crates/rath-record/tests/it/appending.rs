@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use rath_record::chunk::Chunk;
-use rath_record::codec::{self, Encoder, Ending, Reader};
+use rath_record::codec::{self, Encoder, Ending, Reader, Signature};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Parents, Record, Stamp, Step};
 
@@ -21,7 +21,8 @@ pub(crate) fn file() -> Vec<u8> {
     encoder.close();
     let mut file = encoder.take_bytes();
     let mut encoder = continue_file(&mut file, "two");
-    encoder.push_step(&push_user(&mut record, "second").redacted()).expect("short");
+    let signature = Some(Signature([0xfb; Signature::BYTES]));
+    encoder.push_signed_step(&push_user(&mut record, "second").redacted(), signature).expect("short");
     let whole = file.len() + encoder.buffered_bytes();
     file.append(&mut encoder.take_bytes());
     let lost = record.clone();
@@ -30,7 +31,7 @@ pub(crate) fn file() -> Vec<u8> {
     file.truncate(whole + 100);
     let mut record = lost;
     let mut encoder = continue_file(&mut file, "three");
-    encoder.push_step(&push_user(&mut record, "third")).expect("short");
+    encoder.push_signed_step(&push_user(&mut record, "third"), signature).expect("short");
     encoder.push_gone(Digest([7; 32]), None);
     let parents = Parents::One(Parent::Missing(Box::new(rath_record::StepId([7; 32]))));
     encoder.push_step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");

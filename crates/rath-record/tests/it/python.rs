@@ -60,6 +60,13 @@ fn spellings(file: &str) -> Vec<Vec<u8>> {
         (r#""n":2,"#, r#""n":2,"after_sync":true,"#),
         (r#""n":2,"#, r#""n":2,"after_sync":false,"#),
         (r#""kind":"forked""#, r#""kind":"spooned""#),
+        (r#","chunk":"#, r#","signed":"abcdefghijABCDEFG0+/","chunk":"#),
+        (r#","chunk":"#, r#","signed":"abcdefghijABCDEFG0+","chunk":"#),
+        (r#","chunk":"#, r#","signed":"abcdefghijABCDEFG0+/==","chunk":"#),
+        (r#","chunk":"#, r#","signed":"abcdefghijABCDEFG==","chunk":"#),
+        (r#","chunk":"#, r#","signed":"abcdefghijABCDEFG0-_","chunk":"#),
+        (r#","chunk":"#, r#","signed":"","chunk":"#),
+        (r#","at":1767225600000000"#, r#","signed":"abcdefghijABCDEFG0+/","at":1767225600000000"#),
     ];
     let respelled = |(from, to)| {
         assert!(file.contains(from), "{from}");

@@ -17,14 +17,14 @@ use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeId};
 ///
 /// Returned by [`Collector::search`].
 #[derive(Debug)]
-pub struct TreeSearch {
-    objects: Objects,
+pub struct TreeSearch<'a> {
+    objects: &'a Objects,
     wanted: HashSet<ObjectId>,
     /// The files that were found, by tree.
     found: HashMap<ObjectId, Arc<BTreeSet<ObjectId>>>,
 }
 
-impl TreeSearch {
+impl TreeSearch<'_> {
     /// Returns those of the files that a tree holds. A tree that is not stored here, or cannot be read, holds none.
     pub fn files_in(&mut self, tree: TreeId) -> Arc<BTreeSet<ObjectId>> {
         // The trees to read, and those that were read, whose files are known after those of their directories.
@@ -55,8 +55,8 @@ impl TreeSearch {
 
 impl Collector {
     /// Returns a search for some files in the stored trees.
-    pub fn search(&self, wanted: impl IntoIterator<Item = ObjectId>) -> TreeSearch {
-        TreeSearch { objects: self.objects.clone(), wanted: wanted.into_iter().collect(), found: HashMap::new() }
+    pub fn search(&self, wanted: impl IntoIterator<Item = ObjectId>) -> TreeSearch<'_> {
+        TreeSearch { objects: &self.objects, wanted: wanted.into_iter().collect(), found: HashMap::new() }
     }
 
     /// Lets [`collect`](Collector::collect) remove the content of some files, though trees that are kept name them. Called before

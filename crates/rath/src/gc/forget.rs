@@ -265,14 +265,15 @@ fn trees_before(step: &Step) -> Vec<TreeId> {
     trees
 }
 
-/// Returns the time at which the call began that a result closes.
+/// Returns the time at which the call was first started that a result closes.
 fn began_at(result: &Step) -> Option<Timestamp> {
     let Chunk::ToolResult(closed) = result.chunk() else { return None };
     let (_, answer) = view::find_call(result)?;
     let lineage = Lineage::new([result.clone()]);
     let line = lineage.walk();
     let is_start = |step: &&&Step| matches!(step.chunk(), Chunk::ToolStarted(started) if started.call == closed.call);
-    line.iter().rev().find(is_start).map_or(answer.stamp().at, |start| start.stamp().at)
+    let since_answer = line.iter().rev().take_while(|step| step.id() != answer.id());
+    since_answer.filter(is_start).last().map_or(answer.stamp().at, |start| start.stamp().at)
 }
 
 /// Returns the steps of the same calls that still have their content.

@@ -96,6 +96,7 @@ impl ForgetInDirectory {
         }
         for directory in self.put_back() {
             collector.remove_with_files(&directory)?;
+            directory.parent().map_or(Ok(()), sync_folder)?;
         }
         collector.collect()?;
         let put_back = self.put_back_folders();
@@ -274,7 +275,7 @@ impl AllSteps {
     /// A step brings a file in if none before it on its lines has the content. A step that found its files as they are counts if it
     /// is not later than the target: a later one found what the target wrote. Beside a target that others made, every step counts:
     /// it may claim files that it never wrote.
-    fn others_with(&self, search: &mut TreeSearch, target: &ForgetTarget) -> HashMap<ObjectId, &StepFacts> {
+    fn others_with(&self, search: &mut TreeSearch<'_>, target: &ForgetTarget) -> HashMap<ObjectId, &StepFacts> {
         let mut found = HashMap::new();
         // The files that a step, or one before it, has.
         let mut seen: HashMap<StepId, Arc<BTreeSet<ObjectId>>> = HashMap::new();

@@ -77,7 +77,10 @@ impl Recorder {
         }
         // Under the lock: writes are queued in the order in which heads were set.
         let signer = (ownership == Ownership::Own).then(|| self.store.signer().clone());
-        let write = Write { family: self.family, branch, right, after, steps, title, newest_json: json, signer };
+        let adopted = steps.iter().rposition(Step::voids_earlier_decisions).unwrap_or_default();
+        let unsigned = steps[..adopted].iter().map(Step::id).collect();
+        let write =
+            Write { family: self.family, branch, right, after, steps, title, newest_json: json, signer, unsigned };
         self.number = self.store.writer_thread().write(write, self.branch_writer.clone());
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use rath_record::codec::{CodecError, Encoder, FileContents, Reader};
+use rath_record::codec::{CodecError, Encoder, FileContents, ROW_START, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
@@ -247,15 +247,14 @@ impl Jsonl {
             }
             // Another process can delete the file of another session, with the steps that this write continues from.
             let is_there = |family: &BranchId| state.open.contains_key(family) || self.path(*family).exists();
-            let Some(family) = family_at(&state.numbers, place).filter(is_there) else {
-                return Ok(Err(parent_not_stored(link.id())));
-            };
-            if !is_named() {
+            let family = family_at(&state.numbers, place).filter(is_there);
+            if let Some(family) = family.filter(|_| !is_named()) {
                 self.make_durable(state, family)?;
-                // Another process created the file first, and it may lack the step.
-                if state.created_elsewhere.contains(&family) {
-                    return Ok(Err(parent_not_stored(link.id())));
-                }
+            }
+            // If another process created the file first, it may lack the step.
+            if family.is_none_or(|family| state.created_elsewhere.contains(&family)) {
+                state.open.retain(|family, open| *family != home || !open.held.is_empty());
+                return Ok(Err(parent_not_stored(link.id())));
             }
         }
         let JsonlState { open, numbers, .. } = state;
@@ -301,7 +300,7 @@ impl Jsonl {
     /// Writes and syncs all encoded rows, except those of a file that another process has created meanwhile.
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
-            let (mut written, mut lost) = (Vec::new(), Vec::new());
+            let (mut written, mut elsewhere) = (Vec::new(), Vec::new());
             for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty) {
                 open.dirty = false;
                 open.file.write_all(&open.encoder.take_bytes())?;
@@ -311,11 +310,11 @@ impl Jsonl {
                 open.file.sync_data()?;
                 open.encoder.mark_synced();
                 if !open.publish(&self.path(family))? {
-                    lost.push(family);
+                    elsewhere.push(family);
                 }
             }
-            lost.iter().for_each(|family| _ = state.open.remove(family));
-            state.created_elsewhere.extend(lost);
+            elsewhere.iter().for_each(|family| _ = state.open.remove(family));
+            state.created_elsewhere.extend(elsewhere);
             Ok(())
         };
         let done = sync().map_err(|error| self.io_error("write to", error));
@@ -582,8 +581,8 @@ impl StoreBackend for Jsonl {
                 Some(opened) if is_copy(&opened) => erase(other).map(|_| ()),
                 _ => Ok(()),
             });
-            // Another process may have deleted the session meanwhile.
-            let failed = erased.err().filter(|_| self.path(other).exists());
+            // Another process may have deleted the session meanwhile. A file that is no session file has no step.
+            let failed = erased.err().filter(|_| begins_with_a_row(&self.path(other)));
             refused.extend(failed.map(|error| (other, error)));
         }
         self.sweep()?;
@@ -635,6 +634,12 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
         numbers.len() - 1
     });
     at as u64 + 1
+}
+
+/// Returns true if a file begins as session files of all versions do.
+fn begins_with_a_row(path: &Path) -> bool {
+    let mut start = [0; ROW_START.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == ROW_START.as_bytes()
 }
 
 fn codec_error(path: &Path, error: &CodecError) -> StoreError {

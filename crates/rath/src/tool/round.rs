@@ -7,6 +7,7 @@ mod permission;
 mod plan;
 mod replay;
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -15,9 +16,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rath_record::Text;
 use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult};
 use rath_record::turn::{PendingCall, Progress};
+use rath_record::{CallId, Text};
 
 use self::files::{FileChanges, RoundFiles};
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
@@ -255,6 +256,9 @@ impl Round {
         let mut earlier = TouchSet::default();
         self.resolve_new_touches().await?;
         let root = self.files.root();
+        let mut ids = HashSet::new();
+        let shared_ids: HashSet<CallId> =
+            self.slots.iter().map(|slot| &slot.call.id).filter(|id| !ids.insert(*id)).cloned().collect();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
                 CallState::Running { touches, .. } => earlier.add(touches),
@@ -283,8 +287,11 @@ impl Round {
                     }
                     // Looked for before the start is recorded, which ends the pause.
                     let paused = ready.paused_work(session, &slot.call);
-                    // Of a call that is made again, too: its changes are those since this start.
-                    session.push(ready.start_step(&slot.call));
+                    // Of a call that is made again, too: its changes are those since this start. Of two calls with one id,
+                    // a second start would be that of the second call.
+                    if ready.progress != Progress::Unknown || !shared_ids.contains(&slot.call.id) {
+                        session.push(ready.start_step(&slot.call));
+                    }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
                     let cx = ready.context(session, &slot.call, paused);
                     let state = CallState::Running {
@@ -327,7 +334,7 @@ impl Round {
     /// Looks at the files when a call has ended, and keeps its end.
     ///
     /// If that fails, the call gets no result: it stays in doubt, and the next look at the files tells what has changed.
-    /// So do the calls that end after it, because their changes cannot be told from its own.
+    /// So do the calls that end after it and may write, because their changes cannot be told from its own.
     async fn end(&mut self, session: &Session, nth: usize, end: CallEnd) -> Result<()> {
         let may_write = self.may_write(nth);
         let looked = if self.files.is_unseen { Ok(()) } else { self.snapshot_after(session, nth).await };
@@ -416,7 +423,7 @@ impl Round {
     /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
     /// is a call that was not started.
     async fn abort(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
-        let stopped = self.stop_running(session, running).await;
+        let stopped = self.append_interrupted(session, running).await;
         if stopped.is_err() {
             self.record_ended(session).await;
         }
@@ -424,7 +431,8 @@ impl Round {
         self.files.save_progress(session).await
     }
 
-    async fn stop_running(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
+    /// Appends the results of the calls that have ended, and of those that are interrupted.
+    async fn append_interrupted(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         self.finish_ready(session, running).await?;
         if let Some(nth) = self.first_writer() {

@@ -903,3 +903,25 @@ fn the_macros_take_the_path_of_the_crate() {
     let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
     assert_eq!(outputs(&session), "Ok: 2\n");
 }
+
+/// Ids of calls need not be unique: the start of the second call must not be taken for one more of the first.
+#[test]
+fn of_two_calls_with_one_id_each_has_its_own_start() {
+    /// Store a value.
+    #[tool(idempotent)]
+    async fn store() -> &'static str {
+        "stored"
+    }
+    let mut session = Session::user("go");
+    session.push(Chunk::calls([Call::new("c", "store", "{}"), Call::new("c", "pay", r#"{"to": "Ann"}"#)]));
+    session.push(rath::chunk::ToolStarted::new("c"));
+    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#])).tool(store).tool(pay);
+    // The first is made again once the other is decided.
+    let error = block_on(agent.run(session)).expect_err("the second waits for approval");
+    let mut session = error.into_session().expect("the session so far");
+    session.approve("c").expect("it waits");
+    let session = block_on(agent.run(session)).expect("a run");
+    let log = log(&session);
+    assert_eq!(log.matches("tool started: c").count(), 2, "{log}");
+    assert!(log.contains("c ok: stored") && log.contains("c ok: paid Ann"), "{log}");
+}

@@ -1,5 +1,7 @@
 //! A file that is forgotten is removed from all versions, at any time of a kill, and nothing else is.
 
+use std::fs::File;
+
 use super::*;
 use crate::{ErrorKind, Workspace};
 
@@ -106,18 +108,50 @@ fn every_reader_of_a_version_knows_that_a_content_was_removed() {
     assert!(copy.read(tree, "b.txt").expect("copied").is_some());
 }
 
+/// Stores a version with so many files that they go to a pack.
+fn packed_version(folder: &Path, name: &str) -> TreeId {
+    let many: Vec<(String, String)> =
+        (0..1000).map(|nth| (format!("{nth:03}.txt"), format!("{name} {nth}\n"))).collect();
+    let files: Vec<(&str, &str)> = many.iter().map(|(path, text)| (&**path, &**text)).collect();
+    version(folder, &files)
+}
+
+/// Returns the files of packs that have an extension.
+fn pack_files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let paths = entries(&folder.join("versions/objects/pack")).expect("packs").into_iter().map(|entry| entry.path());
+    paths.filter(|path| path.extension().is_some_and(|it| it == extension)).collect()
+}
+
+/// A pack without an index that holds a file which was forgotten is never indexed, whatever fails.
+#[test]
+fn a_pack_with_forgotten_content_gets_no_index_if_it_cannot_be_written_anew() {
+    let temp = rath_test_support::temp_dir();
+    let tree = packed_version(temp.path(), "one");
+    let [index] = &pack_files(temp.path(), "idx")[..] else { panic!("one pack") };
+    let other = packed_version(temp.path(), "other");
+    let id = open(temp.path()).files(tree).expect("files")[0].id;
+    let of_other = open(temp.path()).files(other).expect("files").split_off(1);
+    collector(temp.path()).forget([id]).expect("listed");
+    fs::remove_file(index).expect("removed");
+    let mut collector = collector(temp.path());
+    collector.keep_tree(tree).expect("kept");
+    // The other pack is to be written anew too, and the end of its last object is lost.
+    of_other.iter().map(|file| file.id).chain([other.0]).for_each(|id| collector.keep_file(id));
+    let is_other = |path: &PathBuf| path.with_extension("idx") != *index;
+    let other = pack_files(temp.path(), "pack").into_iter().find(is_other).expect("the other pack");
+    let pack = File::options().write(true).open(other).expect("opened");
+    pack.set_len(pack.metadata().expect("a length").len() - 24).expect("cut");
+    collector.collect().map(|_| ()).expect_err("a pack is damaged");
+    assert!(!index.exists());
+}
+
 /// A kill while packs are written anew leaves the old pack without its index.
 #[test]
 fn a_pack_that_a_kill_left_does_not_bring_forgotten_content_back() {
     let temp = rath_test_support::temp_dir();
-    let many: Vec<(String, String)> = (0..1000).map(|nth| (format!("{nth:03}.txt"), format!("file {nth}\n"))).collect();
-    let files: Vec<(&str, &str)> = many.iter().map(|(path, text)| (&**path, &**text)).collect();
-    let tree = version(temp.path(), &files);
+    let tree = packed_version(temp.path(), "file");
     let id = open(temp.path()).files(tree).expect("files")[0].id;
-    let packs = temp.path().join("versions/objects/pack");
-    let list = || entries(&packs).expect("packs").into_iter().map(|it| it.path()).collect::<Vec<_>>();
-    let is_pack = |path: &PathBuf| path.extension().is_some_and(|it| it == "pack");
-    let old = list().into_iter().find(is_pack).expect("a pack");
+    let old = pack_files(temp.path(), "pack").pop().expect("a pack");
     let bytes = fs::read(&old).expect("read");
     for is_needed in [false, true] {
         let mut first = collector(temp.path());
@@ -128,7 +162,11 @@ fn a_pack_that_a_kill_left_does_not_bring_forgotten_content_back() {
         fs::write(&old, &bytes).expect("left");
         if is_needed {
             // The new pack did not come to the disk.
-            list().into_iter().filter(|path| *path != old).for_each(|path| fs::remove_file(path).expect("removed"));
+            for path in ["pack", "idx"].into_iter().flat_map(|extension| pack_files(temp.path(), extension)) {
+                if path != old {
+                    fs::remove_file(path).expect("removed");
+                }
+            }
         }
         let mut next = collector(temp.path());
         next.keep_tree(tree).expect("kept");
@@ -140,7 +178,7 @@ fn a_pack_that_a_kill_left_does_not_bring_forgotten_content_back() {
         assert_eq!(objects.read(tree, "001.txt").expect("kept").as_deref(), Some(&b"file 1\n"[..]), "{is_needed}");
         drop(objects);
         // Not in a file either that a later reader could find.
-        for path in list().into_iter().filter(is_pack) {
+        for path in pack_files(temp.path(), "pack") {
             let pack = crate::pack::Pack::reindex(&path).expect("a pack");
             assert!(pack.places().expect("places").iter().all(|(known, _)| *known != id), "{is_needed}");
         }

@@ -133,8 +133,7 @@ impl BranchRow {
         let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
         let (head_id, title) = (StepId(fields.array()?), title.into());
         let (totals, signature) = Totals::split_encoded(fields.0)?;
-        // A row of an earlier version has none.
-        // Earlier versions stored longer signatures, which begin with the same bytes.
+        // A row of an earlier version has none, or a longer one that begins with the same bytes.
         let (totals, signature) = (totals.to_vec(), signature.first_chunk().copied().map(Signature));
         Some(BranchRow { b, id, family, head, head_id, followed, writer, epoch, at, totals, signature, title })
     }

@@ -347,7 +347,7 @@ pub(super) struct ReferencedRows {
     pub(super) places: Vec<u64>,
     /// The payloads that those steps refer to.
     pub(super) digests: HashSet<Digest>,
-    /// The branches from whose head others continued that are gone.
+    /// The branches that are marked as followed, and that no remaining branch continues from.
     pub(super) unfollowed: Vec<BranchId>,
 }
 

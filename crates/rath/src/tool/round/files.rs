@@ -30,7 +30,7 @@ pub(super) struct RoundFiles {
     is_current: bool,
     /// True if calls that may write ran at the same time. Their changes are told apart by their touches.
     has_concurrent_writers: bool,
-    /// True if the files could not be looked at after a call that may have changed them.
+    /// True from when the files could not be looked at after a call that may have changed them.
     pub(super) is_unseen: bool,
 }
 

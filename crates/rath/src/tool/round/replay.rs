@@ -175,7 +175,9 @@ impl ReplayedCall {
         step: &Step,
         recorded: &ToolResult,
     ) -> Result<()> {
-        if self.cx.is_none() {
+        // A call whose path was moved at the last moment is refused without a start.
+        let is_refused = recorded.outcome == Outcome::Denied && matches!(self.action, CallAction::Make(_));
+        if self.cx.is_none() && !is_refused {
             self.start(session, None);
             replay.ensure_not_diverged(session)?;
         }
