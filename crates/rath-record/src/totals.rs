@@ -29,6 +29,8 @@ pub struct Totals {
     pub usage: Usage,
     /// The work that comes next.
     pub pending: PendingWork,
+    /// The number of conflicts in merges, resolved or not.
+    pub conflicts: u64,
     /// True if a step that the line depends on was lost.
     pub gap: bool,
 }
@@ -37,8 +39,8 @@ impl Totals {
     /// Decodes what [`Step::encode_totals`] returned.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let totals = LineTotals::decode(bytes)?;
-        let LineTotals { chunks, usage, gap, .. } = totals;
-        Some(Totals { chunks, usage, pending: totals.turn.pending_work(), gap })
+        let LineTotals { chunks, usage, conflicts, gap, .. } = totals;
+        Some(Totals { chunks, usage, pending: totals.turn.pending_work(), conflicts, gap })
     }
 
     /// Splits bytes into the totals at their beginning, still encoded, and the rest.

@@ -1,6 +1,6 @@
 //! `rath forget`: remove the content of a step for good.
 
-use rath::gc::{ForgetReport, ForgottenFiles, LostFiles, SkipReason};
+use rath::gc::{ForgetReport, ForgottenFiles, LostFiles, SameFile, SkipReason};
 use rath::record::draw::{count, one_line};
 use rath::store::Erased;
 use rath::{BranchId, Store};
@@ -81,6 +81,11 @@ fn explain(report: &ForgetReport, store: &Store, session: BranchId, option: &str
     }
 }
 
+/// Returns the option that names the store of a step.
+fn store_option(file: &SameFile, own: &str) -> String {
+    file.store.as_ref().map_or_else(|| own.to_owned(), |uri| format!(" --store {}", output::quote(uri)))
+}
+
 fn explain_files(files: &ForgottenFiles, option: &str) {
     let own = output::path(&files.directory.join(".rath"));
     match &files.skipped {
@@ -105,12 +110,14 @@ fn explain_files(files: &ForgottenFiles, option: &str) {
         let (path, branch, step) = (one_line(&kept.path), kept.branch.short(), output::short(&kept.step));
         let message = format!("{path} stays in the versions: step {step} brought in the same content");
         output::warning(&format!(
-            "{message}\nhint: `rath forget {branch} {step}{option}` removes it, if no other step did"
+            "{message}\nhint: `rath forget {branch} {step}{}` removes it, if no other step did",
+            store_option(kept, option)
         ));
     }
     for later in files.later.iter().take(MAX_NAMES) {
         let (path, branch, step) = (one_line(&later.path), later.branch.short(), output::short(&later.step));
         let message = format!("step {step} changed {path} again: its version stays, and may have parts of the content");
+        let option = store_option(later, option);
         output::note(&format!("{message}\nhint: `rath forget {branch} {step}{option}` removes it"));
     }
     for copy in files.still_in.iter().take(MAX_NAMES) {

@@ -557,3 +557,62 @@ fn a_damaged_tree_does_not_keep_forgotten_content() {
         assert_eq!(found(fixture, "canary-one"), [""; 0], "{said}");
     });
 }
+
+/// The digest of a file that a later step moved is no reference to the output that showed the file.
+#[test]
+fn a_long_output_that_showed_a_file_is_gone_also_if_the_file_was_moved_later() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "seq -f 'canary-%g' 4000 > big.txt; cat big.txt");
+        fixture.work(Some(&id), "Two", "mv big.txt moved.txt");
+        let step = fixture.step(&id, "+big.txt");
+        let moved = fixture.step(&id, "moved.txt");
+        remove(fixture, "work/moved.txt");
+        for step in [&step, &moved] {
+            let (_, said) = forget(fixture, &id, step);
+            assert!(!said.contains("error"), "{said}");
+        }
+        assert_eq!(found(fixture, "canary-3999"), Vec::<String>::new());
+    });
+}
+
+/// A hint names the store in which the other step is.
+#[test]
+fn a_step_of_another_store_is_named_with_its_store() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo nothing");
+        fixture.work(Some(&id), "Two", &write("secret.txt", "canary-one"));
+        let step = fixture.step(&id, "+secret.txt");
+        remove(fixture, "work/secret.txt");
+        let other = Fixture::with_store(fixture, "sqlite:elsewhere.db");
+        let theirs = other.work(None, "Other", "echo nothing");
+        other.work(Some(&theirs), "Two", &write("secret.txt", "canary-one"));
+        remove(fixture, "work/secret.txt");
+        let (_, said) = forget(fixture, &id, &step);
+        let hint = said.lines().find_map(|line| line.strip_prefix("hint: `rath ")).expect("a hint");
+        let args = hint.split('`').next().expect("a command");
+        assert!(args.contains("elsewhere.db"), "{said}");
+        let pasted = format!("'{}' {args}", crate::program_path().display());
+        let mut shell = rath_test_support::program("sh");
+        let output = shell.args(["-c", &pasted]).current_dir(fixture.path("")).output().expect("a shell runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(found(fixture, "canary-one"), Vec::<String>::new(), "{said}");
+    });
+}
+
+/// What is gone is not said to stay.
+#[test]
+fn a_restored_file_that_is_forgotten_is_not_said_to_stay() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo nothing");
+        fixture.work(Some(&id), "Two", &write("secret.txt", "canary-one"));
+        let step = fixture.step(&id, "+secret.txt");
+        fixture.work(Some(&id), "Three", "rm secret.txt");
+        fixture.out(&["restore", &format!("{id}@{step}")]);
+        fixture.work(Some(&id), "Four", "echo nothing");
+        remove(fixture, "work/secret.txt");
+        let (status, said) = forget(fixture, &id, &step);
+        assert!(status == 0 && !said.contains("secret.txt stays") && !said.contains("its version stays"), "{said}");
+        assert_eq!(found(fixture, "canary-one"), Vec::<String>::new(), "{said}");
+    });
+}

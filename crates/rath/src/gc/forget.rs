@@ -88,6 +88,8 @@ pub struct SameFile {
     pub step: StepId,
     /// The branch of the other step.
     pub branch: BranchId,
+    /// The URI of the store, or of the session file, that has the other step, if it is not the store that was asked.
+    pub store: Option<String>,
 }
 
 /// A file that has the content of a file that was forgotten.

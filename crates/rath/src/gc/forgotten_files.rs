@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rath_record::chunk::{Change, Effect};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Chunk, Step, StepId, Timestamp};
+use rath_record::{BranchId, Chunk, Digest, Step, StepId, Timestamp};
 use rath_workspace::{CollectMode, Collector, ObjectId, TreeFile, TreeId, TreeSearch};
 
 use super::SkipReason;
@@ -17,7 +17,7 @@ use super::names::VersionNames;
 use super::sources::{Source, SourceReader};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Result, lossy_path};
+use crate::session::{Result, StoreUri, lossy_path};
 use crate::store::{Store, StoreError, StoreErrorKind, rath_dir, sync_folder};
 
 /// The removal of a step's files from the versions of one directory.
@@ -80,9 +80,11 @@ impl ForgetInDirectory {
         let mut search = collector.search(new.iter().map(|file| file.id));
         let others = steps.others_with(&mut search, &self.target);
         let (kept, removed): (Vec<_>, Vec<_>) = new.into_iter().partition(|file| others.contains_key(&file.id));
-        report.kept = kept.into_iter().map(|file| others[&file.id].file(file.path)).collect();
+        // What was forgotten before is named by both steps, and is gone.
+        let is_there = |file: &TreeFile| collector.objects().has_content(file.id);
+        report.kept = kept.into_iter().filter(is_there).map(|file| others[&file.id].file(file.path)).collect();
         let stored = collector.forget(removed.iter().map(|file| file.id))?;
-        report.later = steps.later_versions(&removed, self.target.step.id());
+        report.later = steps.later_versions(&removed, &self.target.step);
         let is_unreadable = |file: &&TreeFile| !stored.contains(&file.id) && collector.objects().has_content(file.id);
         if let Some(file) = removed.iter().find(is_unreadable) {
             report.skipped = Some(SkipReason::Damaged { why: format!("{} cannot be read", file.path) });
@@ -195,12 +197,14 @@ struct StepFacts {
     /// True if the step itself changed files, and did not find them changed.
     is_act: bool,
     is_forgotten: bool,
-    /// The files that the step wrote, among those that the target wrote.
-    written: Vec<String>,
+    /// The files that the step wrote, among those that the target wrote, with the digests of their contents.
+    written: Vec<(String, Option<Digest>)>,
+    /// The URI of the store that has the step; none for the own one.
+    store: Option<Arc<str>>,
 }
 
 impl StepFacts {
-    fn of(step: &Step, paths: &HashSet<String>) -> Self {
+    fn of(step: &Step, paths: &HashSet<String>, store: Option<Arc<str>>) -> Self {
         let trees = match step.chunk() {
             Chunk::Other(_) => {
                 let mut names = VersionNames::default();
@@ -217,21 +221,22 @@ impl StepFacts {
             at: step.stamp().at,
             is_act: matches!(step.chunk(), Chunk::ToolResult(_) | Chunk::Merged(_) | Chunk::Decided(_)),
             is_forgotten: step.withheld().is_some(),
-            written: written_files(step).filter(|path| paths.contains(*path)).map(str::to_owned).collect(),
+            written: written_files(step).filter(|(path, _)| paths.contains(path)).collect(),
+            store,
         }
     }
 
     fn file(&self, path: String) -> SameFile {
-        SameFile { path, step: self.id, branch: self.branch }
+        SameFile { path, step: self.id, branch: self.branch, store: self.store.as_deref().map(str::to_owned) }
     }
 }
 
 impl SourceReader for AllSteps {
     fn add(&mut self, source: &Source) -> Result<()> {
         let (uri, has_target) = match source {
-            Source::OwnStore(store) => return self.add_store(store).map(|_| ()),
-            Source::Store(uri, store) => (uri, self.add_store(store)?),
-            Source::File(uri, lineage) => (uri, self.add_lineage(lineage)),
+            Source::OwnStore(store) => return self.add_store(store, None).map(|_| ()),
+            Source::Store(uri, store) => (uri, self.add_store(store, Some(uri))?),
+            Source::File(uri, lineage) => (uri, self.add_lineage(lineage, Some(uri))),
         };
         self.with_target.extend(has_target.then(|| uri.to_string()));
         Ok(())
@@ -245,7 +250,7 @@ impl AllSteps {
     }
 
     /// Adds the steps of a store. Returns true if the target is there with its texts.
-    fn add_store(&mut self, store: &Store) -> Result<bool> {
+    fn add_store(&mut self, store: &Store, uri: Option<&StoreUri>) -> Result<bool> {
         let mut heads = Vec::new();
         for summary in store.list_whole()? {
             let stored = store.read_branch(summary.branch)?;
@@ -254,17 +259,17 @@ impl AllSteps {
             }
             heads.extend(stored.head);
         }
-        Ok(self.add_lineage(&Lineage::new(heads)))
+        Ok(self.add_lineage(&Lineage::new(heads), uri))
     }
 
     /// Adds steps. Returns true if the target is among them with its texts.
-    fn add_lineage(&mut self, lineage: &Lineage) -> bool {
-        let mut has_target = false;
+    fn add_lineage(&mut self, lineage: &Lineage, uri: Option<&StoreUri>) -> bool {
+        let (mut has_target, store) = (false, uri.map(|uri| Arc::from(uri.to_string())));
         for step in lineage.walk() {
             has_target |= step.id() == self.target && step.withheld().is_none();
             self.names.add_step(&step.json());
             if self.known.insert(step.id()) {
-                self.list.push(StepFacts::of(step, &self.paths));
+                self.list.push(StepFacts::of(step, &self.paths, store.clone()));
             }
         }
         has_target
@@ -299,15 +304,19 @@ impl AllSteps {
     }
 
     /// Returns the versions of some files that steps after the target wrote.
-    fn later_versions(&self, files: &[TreeFile], target: StepId) -> Vec<SameFile> {
+    fn later_versions(&self, files: &[TreeFile], target: &Step) -> Vec<SameFile> {
         let paths: HashSet<&str> = files.iter().map(|file| &*file.path).collect();
-        let mut after = HashSet::from([target]);
+        // A step that wrote the same content again has no other version.
+        let removed: HashSet<Option<Digest>> = written_files(target).map(|(_, digest)| digest).collect();
+        let is_later =
+            |written: &&(String, Option<Digest>)| paths.contains(&*written.0) && !removed.contains(&written.1);
+        let mut after = HashSet::from([target.id()]);
         let mut later = Vec::new();
         for step in &self.list {
             if step.parents.iter().any(|parent| after.contains(parent)) {
                 after.insert(step.id);
-                let written = step.written.iter().filter(|path| paths.contains(&***path) && !step.is_forgotten);
-                later.extend(written.map(|path| step.file(path.clone())));
+                let written = step.written.iter().filter(|written| !step.is_forgotten && is_later(written));
+                later.extend(written.map(|(path, _)| step.file(path.clone())));
             }
         }
         later
@@ -320,10 +329,10 @@ fn remove_durably(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Returns the paths of the files that a step gave another content.
-fn written_files(step: &Step) -> impl Iterator<Item = &str> {
+/// Returns the paths of the files that a step gave another content, with the digests of the new contents.
+fn written_files(step: &Step) -> impl Iterator<Item = (String, Option<Digest>)> {
     let is_written = |effect: &&Effect| effect.after.is_some() && effect.after != effect.before;
-    step.chunk().effects().iter().filter(is_written).map(|effect| &*effect.path)
+    step.chunk().effects().iter().filter(is_written).map(|effect| (effect.path.clone(), effect.after))
 }
 
 fn union(one: &Arc<BTreeSet<ObjectId>>, other: &Arc<BTreeSet<ObjectId>>) -> Arc<BTreeSet<ObjectId>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rath_record::turn::PendingWork;
-use rath_record::{BranchId, Chunk};
+use rath_record::{BranchId, Chunk, view};
 use rath_workspace::Collector;
 
 use super::find_directories;
@@ -125,7 +125,7 @@ impl Retention {
         self
     }
 
-    /// Chooses no session with a branch that was named when it was forked, and goes on from there.
+    /// Chooses no session with a branch that was named when it was forked.
     pub fn keep_named(mut self) -> Self {
         self.keeps_named = true;
         self
@@ -210,8 +210,15 @@ impl Retention {
         if list.iter().any(|summary| summary.is_tip && is_waiting(summary)) {
             return Ok(Some(KeepReason::Waiting));
         }
-        for summary in list.iter().filter(|summary| self.keeps_named && summary.is_tip) {
+        let may_wait = |summary: &BranchSummary| summary.is_tip && summary.totals.conflicts > 0;
+        for summary in list.iter().filter(|summary| self.keeps_named || may_wait(summary)) {
             let stored = store.read(summary.branch).await?;
+            if may_wait(summary) && !view::conflicts(stored.session.as_record()).is_empty() {
+                return Ok(Some(KeepReason::Waiting));
+            }
+            if !self.keeps_named {
+                continue;
+            }
             let name = stored.session.as_record().find_newest(|step| match step.chunk() {
                 _ if step.stamp().branch != summary.branch => Some(None),
                 Chunk::Forked(forked) => Some(forked.name.clone()),

@@ -218,8 +218,8 @@ fn no_store(path: &str, file: &Path) -> StoreError {
         false => error.with_hint(NO_STORE_HINT),
         // Versions of files do not tell which session they are from.
         true => error.with_hint(format!(
-            "if it was lost, put a copy of it back; the versions of files that it named are kept, and `git --git-dir \
-             '{}' fsck --unreachable` lists them",
+            "if it was lost, put a copy of it back before you run or collect anything here; until then the versions of files \
+             that it named stay, and `git --git-dir '{}' cat-file --batch-check --batch-all-objects` lists them",
             versions.display()
         )),
     }

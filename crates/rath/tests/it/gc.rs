@@ -145,3 +145,34 @@ fn a_session_that_was_merged_into_a_deleted_one_is_listed() {
         assert_eq!(tips, [left], "{kind}");
     }
 }
+
+/// A name is a wish to keep a session, also after others continued from the branch. So is a conflict that nobody decided.
+#[test]
+fn named_sessions_and_undecided_merges_are_kept() {
+    for kind in KINDS {
+        let (folder, work) = (rath_test_support::temp_dir(), crate::support::folder(&[("a.txt", "one\n")]));
+        let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+        let named = block_on(Session::user("named").record(&store)).expect("recorded");
+        let (mut left, mut right) = (named.fork_named("left"), named.fork_named("right"));
+        [&mut left, &mut right].into_iter().for_each(|fork| _ = fork.push(Chunk::user("more")));
+        let merged = now(left.merge(&right)).expect("merged");
+        let other = block_on(crate::files::placed(&work).record(&store)).expect("recorded");
+        let other = crate::files::work(other, &[&["echo two > a.txt"]]);
+        let ours = crate::files::work(other.fork(), &[&["echo ours > a.txt"]]);
+        let theirs = crate::files::work(other.fork(), &[&["echo theirs > a.txt"]]);
+        let undecided = block_on(ours.merge(&theirs)).expect("merged");
+        assert_eq!(rath::view::conflicts(undecided.as_record()).len(), 1);
+        block_on(async { merged.durable().await.and(undecided.durable().await) }).expect("durable");
+        let (first, second) = (named.id(), other.id());
+        close((named, left, right, merged, other, ours, theirs, undecided), store);
+        let store = block_on(Store::open(&uri(kind, folder.path()))).expect("a store");
+        let rules = Retention::new().older_than(Duration::ZERO).keep_named();
+        let plan = block_on(rules.plan(&store, folder.path())).expect("a plan");
+        assert!(plan.delete.is_empty(), "{kind}: {plan:?}");
+        let is_kept = |family, is_it: fn(&KeepReason) -> bool| {
+            plan.kept.iter().any(|(kept, reason)| *kept == family && is_it(reason))
+        };
+        assert!(is_kept(first, |reason| matches!(reason, KeepReason::Named { .. })), "{kind}: {plan:?}");
+        assert!(is_kept(second, |reason| *reason == KeepReason::Waiting), "{kind}: {plan:?}");
+    }
+}

@@ -195,7 +195,12 @@ fn erase_payloads(
             && !places.contains(&at.cast_unsigned())
         {
             let json = row.get_ref(2).ok().and_then(|json| json.as_blob().ok()).unwrap_or_default();
-            digests.retain(|digest| memchr::memmem::find(json, digest.to_string().as_bytes()).is_none());
+            let may_refer = |digest: &Digest| memchr::memmem::find(json, digest.to_string().as_bytes()).is_some();
+            if digests.iter().any(may_refer) {
+                // The digest of a file in an effect is no reference.
+                let referred = payload::digests(&String::from_utf8_lossy(json));
+                digests.retain(|digest| !referred.contains(digest));
+            }
         }
     })?;
     digests.into_iter().try_for_each(|digest| payload::erase(transaction.connection, digest))?;
