@@ -450,7 +450,8 @@ pub(crate) fn read_by_theirs_only<'a>(ours: &Step, theirs: &'a Step) -> Vec<&'a 
 
 /// Returns the line of a head that has no merge of two branches.
 fn unmerged_line(head: &Step) -> Vec<&Step> {
-    let mut out = Vec::with_capacity(usize::try_from(head.totals().generation).unwrap_or_default());
+    // The totals of a stored step are no more than what its store says.
+    let mut out = Vec::with_capacity(usize::try_from(head.totals().generation).unwrap_or_default().min(1 << 16));
     out.extend(std::iter::successors(Some(head), |step| step.first_parent()));
     out.reverse();
     out

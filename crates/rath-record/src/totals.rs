@@ -201,7 +201,7 @@ impl LineTotals {
 
     /// Adds one step at the end of the line.
     pub(crate) fn append(&mut self, chunk: &Chunk, usage: Option<Usage>, open: &mut OpenCalls) {
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.add_read(chunk, open);
         self.add_once(chunk, usage);
     }
@@ -215,9 +215,9 @@ impl LineTotals {
 
     /// Updates the totals that count a step once, however often it is read.
     fn add_once(&mut self, chunk: &Chunk, usage: Option<Usage>) {
-        self.changes += u64::from(chunk.changes_workspace());
+        self.changes = self.changes.saturating_add(u64::from(chunk.changes_workspace()));
         if let Chunk::Merged(merged) = chunk {
-            self.conflicts += merged.conflicts.len() as u64;
+            self.conflicts = self.conflicts.saturating_add(merged.conflicts.len() as u64);
         }
         self.usage += usage.unwrap_or_default();
     }

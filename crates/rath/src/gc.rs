@@ -295,8 +295,9 @@ fn find_directories(
     let placed = places.filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
     // A session of others may name any directory. One whose versions it names has this store in its list.
     let own = StoreUri::of(store);
-    let placed = placed.filter(|root| is_listed(root, own.as_ref()));
-    let candidates = placed.chain([directory.to_owned()]).chain(pending.read()?);
+    // The same holds for the list of directories, which may come with the store.
+    let others = placed.chain(pending.read()?).filter(|root| is_listed(root, own.as_ref()));
+    let candidates = others.chain([directory.to_owned()]);
     let roots = candidates.filter_map(|root| root.canonicalize().ok());
     Ok(GcDirs { roots: roots.filter(|root| has_versions(root)).collect(), deleted_trees: of_deleted.trees })
 }

@@ -76,6 +76,12 @@ fn no_planted_link_is_followed() {
         ("workspace/index", "victim"),
         ("workspace/index/root", "victim/file"),
         ("workspace/versions", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/upper", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work/work", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/lock", "victim/new"),
+        ("workspace/versions/1111111111111111111111111111111111111111/files", "victim"),
+        ("put-back/01a1e4b8-c88a-75db-b768-3630c01321da", "victim"),
     ];
     for (link, target) in planted {
         let folder = project();
@@ -98,7 +104,14 @@ fn no_planted_link_is_followed() {
 
 #[test]
 fn a_planted_pipe_does_not_make_rath_wait() {
-    for name in ["rath.db", "workspace/tenant", "workspace/identity", "workspace/index/root"] {
+    for name in [
+        "rath.db",
+        "workspace/tenant",
+        "workspace/identity",
+        "workspace/index/root",
+        "work/x.layers/lock",
+        "put-back/x",
+    ] {
         let folder = project();
         let path = folder.path().join("project/.rath").join(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -170,4 +183,64 @@ fn a_store_is_not_put_where_tools_write() {
     let hinted =
         ["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", "sqlite:.rath/s.db"];
     assert!(printed(&project, &hinted).contains("Done."));
+}
+
+/// A collection keeps a list beside its store. As a link it would lead to any file of the user's.
+#[test]
+fn a_link_for_the_list_of_a_collection_is_not_followed() {
+    for store in ["sqlite:../s.db", "jsonl:../sessions"] {
+        let folder = project();
+        let (project, victim) = (folder.path().join("project"), folder.path().join("victim"));
+        let run = ["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", store];
+        assert!(rath(&project, &run).status.success());
+        let list = folder.path().join(if store.starts_with("sqlite") { "s.db.gc" } else { "sessions.gc" });
+        let _ = std::fs::remove_file(&list);
+        symlink(victim.join("file"), &list).expect("a link");
+        let before = contents(&victim);
+        let output = rath(&project, &["gc", "--store", store]);
+        assert!(contents(&victim) == before, "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is a link"), "{output:?}");
+    }
+}
+
+/// A list of directories that came with a store leads no collection into a directory that the store never worked in.
+#[test]
+fn a_planted_list_leads_no_collection_into_another_project() {
+    let folder = project();
+    let project = folder.path().join("project");
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).expect("made");
+    std::fs::write(other.join("script.jsonl"), SCRIPT).expect("written");
+    for directory in [&project, &other] {
+        assert!(rath(directory, COMMANDS[0]).status.success());
+    }
+    // A fork that no session names.
+    std::fs::create_dir_all(other.join(".rath/work/01a1e4b8-c88a-75db-b768-3630c01321da")).expect("made");
+    std::fs::write(other.join(".rath/work/01a1e4b8-c88a-75db-b768-3630c01321da/mine.txt"), "mine").expect("written");
+    let before = contents(&other);
+    let line = format!("{}\n", serde_json::json!({"added": other}));
+    std::fs::write(project.join(".rath/rath.db.gc"), line).expect("written");
+    assert!(rath(&project, &["gc", "--force"]).status.success());
+    assert!(contents(&other) == before);
+}
+
+/// The name of a fork's layers without the name of the fork would be the directory of all forks.
+#[test]
+fn layers_without_a_fork_do_not_take_the_other_forks_along() {
+    for name in [".layers", "..layers", "...layers"] {
+        let folder = project();
+        let project = folder.path().join("project");
+        assert!(rath(&project, COMMANDS[0]).status.success());
+        let list = printed(&project, &["ls"]);
+        let fork = printed(&project, &["fork", list.split(' ').next().expect("an id")]);
+        let resume = ["resume", fork.trim(), "go", "--model", "script:script.jsonl", "--anyway"];
+        let resumed = rath(&project, &resume);
+        assert!(resumed.status.success(), "{resumed:?}");
+        let forks = || contents(&project.join(".rath/work")).into_iter().filter(|(path, _)| !path.ends_with(name));
+        let before: Vec<_> = forks().collect();
+        assert!(!before.is_empty());
+        std::fs::create_dir(project.join(".rath/work").join(name)).expect("made");
+        rath(&project, &["gc", "--force"]);
+        assert_eq!(forks().collect::<Vec<_>>(), before, "{name}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::row::{RowWriter, Signature, WriterInfo};
+use super::row::{MAX_NUMBER, RowWriter, Signature, WriterInfo};
 use super::scanner::AppendPosition;
 use super::{CodecError, MAX_ROW_BYTES, VERSION_WITH_MARKS, VERSION_WITHOUT_MARKS};
 use crate::id::{BranchId, Digest};
@@ -73,7 +73,8 @@ impl Encoder {
         if position.has_marks {
             rows.mark_synced();
         }
-        rows.open(&mut out, &WriterInfo { epoch: position.epoch + 1, by: writer.into() });
+        let epoch = (position.epoch + 1).min(MAX_NUMBER);
+        rows.open(&mut out, &WriterInfo { epoch, by: writer.into() });
         let payloads = payloads.into_iter().collect();
         Encoder { out, rows, steps: position.steps, payloads, has_marks: position.has_marks }
     }

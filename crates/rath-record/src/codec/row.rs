@@ -19,7 +19,7 @@ pub const ROW_START: &str = r#"{"seal":""#;
 /// The offset of the first byte that the seal covers.
 const SEALED_START: usize = ROW_START.len() + Seal::HEX_DIGITS + r#"","#.len();
 /// The largest number in a row.
-const MAX_NUMBER: u64 = i64::MAX as u64;
+pub(crate) const MAX_NUMBER: u64 = i64::MAX as u64;
 /// The bytes of the header after its seal, up to the version.
 const HEADER_START: &str = r#""format":"rath record","version":"#;
 

@@ -91,7 +91,8 @@ impl Collector {
 /// ```
 pub fn fork_of_layers(directory: &Path) -> Option<PathBuf> {
     let name = directory.file_name()?.to_str()?.strip_suffix(overlay::LAYERS_SUFFIX)?;
-    Some(directory.with_file_name(name))
+    // These would be the directory of all forks, and the one above it.
+    Some(directory.with_file_name(name)).filter(|_| !matches!(name, "" | "." | ".."))
 }
 
 /// Counts the files of a fork that it does not share.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rath_workspace::read_at_most;
 use serde::{Deserialize, Serialize};
 
-use crate::store::Store;
+use crate::store::{Store, rath_dir};
 
 /// The list beside a store.
 #[derive(Clone, Debug)]
@@ -44,6 +44,7 @@ impl PendingDirs {
     /// Returns the directories of the list. Fails if the list cannot be read: without it, directories would be forgotten.
     pub(super) fn read(&self) -> io::Result<BTreeSet<PathBuf>> {
         let Some(path) = &self.path else { return Ok(BTreeSet::new()) };
+        rath_dir::check_file(path)?;
         match read_at_most(path, MAX_LIST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
             bytes => bytes.map(|bytes| parse(&bytes)).map_err(|error| unreadable(path, &error)),
@@ -68,6 +69,7 @@ impl PendingDirs {
     /// Appends lines that `lines` returns for the directories in the list. A list without directories is emptied.
     fn change(&self, lines: impl FnOnce(&BTreeSet<PathBuf>) -> Vec<PendingLine>) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
+        rath_dir::check_file(path)?;
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         file.lock()?;
         let mut bytes = Vec::new();

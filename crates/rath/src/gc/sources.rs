@@ -69,9 +69,10 @@ async fn open(uri: &StoreUri) -> Result<Source> {
         return Ok(Source::Store(uri.clone(), store));
     };
     let file = run_blocking(move || Session::open_regular_blocking(&path)).await?;
-    match file.report.damage.is_empty() {
+    // A file is written as a whole: one that was cut off may have named more.
+    match file.report.is_whole() {
         true => Ok(Source::File(uri.clone(), file.lineage)),
-        false => Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged")),
+        false => Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged, or was cut off")),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod contents;
 mod open_file;
+mod step_finder;
 mod sweep;
 
 use std::collections::hash_map::Entry;
@@ -16,12 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use rath_record::codec::{CodecError, Encoder, FileContents, ROW_START, Reader};
+use rath_record::codec::{CodecError, Encoder, FileContents, ROW_START};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
-use self::contents::{advances, branches, damage, find_step, summaries};
+use self::contents::{advances, branches, damage, summaries};
 use self::open_file::{OpenFile, is_locked, lock_path};
+use self::step_finder::{StepFinder, session_file};
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
@@ -118,7 +120,7 @@ impl Jsonl {
     }
 
     fn path(&self, family: BranchId) -> PathBuf {
-        self.folder.join(format!("{family}.jsonl"))
+        session_file(&self.folder, family)
     }
 
     fn io_error(&self, action: &str, error: io::Error) -> StoreError {
@@ -143,9 +145,19 @@ impl Jsonl {
 
     /// Reads a whole file.
     fn read_file(&self, family: BranchId) -> Result<FileContents> {
+        let finder = StepFinder::default();
+        loop {
+            let contents = self.read_with(family, &finder)?;
+            // If it continues from steps of other files, it is read again with these.
+            if !finder.find_wanted(&self.folder) {
+                return Ok(contents);
+            }
+        }
+    }
+
+    fn read_with(&self, family: BranchId, finder: &StepFinder) -> Result<FileContents> {
         let path = self.path(family);
-        let folder = self.folder.clone();
-        let mut reader = Reader::new().with_step_finder(move |id, family| find_step(&folder, family, id));
+        let mut reader = finder.reader();
         let mut file = File::open(&path).map_err(|error| self.io_error("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {

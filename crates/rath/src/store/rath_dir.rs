@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::RATH_DIR;
 
-/// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files.
-const OWN_DIRS: [&str; 10] = [
+/// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files, and between
+/// them directories of rath's own: see [`inner_dirs`].
+const OWN_DIRS: [&str; 11] = [
     "",
+    "put-back",
     "sessions",
     "work",
     "workspace",
@@ -40,7 +42,32 @@ fn check_rath_dir(directory: &Path) -> io::Result<()> {
             check_owner(directory, &metadata)?;
         }
     }
-    OWN_DIRS.iter().try_for_each(|name| check_entries(&directory.join(name)))
+    OWN_DIRS.iter().try_for_each(|name| check_entries(&directory.join(name)))?;
+    inner_dirs(directory)?.iter().try_for_each(|directory| check_entries(directory))
+}
+
+/// Returns the directories of forks and of base versions that hold users' files: the layers of each fork, with the one in which the
+/// system works, and each base version.
+fn inner_dirs(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = |name: &str| match std::fs::read_dir(directory.join(name)) {
+        Err(error) if matches!(error.kind(), IoKind::NotFound | IoKind::NotADirectory) => Ok(Vec::new()),
+        entries => entries?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>(),
+    };
+    let is_layers = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "layers");
+    // A name that is only the suffix has no extension.
+    let is_suffix = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".layers");
+    let layers = entries("work")?.into_iter().filter(|path| is_layers(path) || is_suffix(path));
+    let mut inner: Vec<PathBuf> = layers.flat_map(|path| [path.join("work"), path]).collect();
+    inner.extend(entries("workspace/versions")?);
+    Ok(inner)
+}
+
+/// Checks that a file of rath's is no link, pipe or device, if it exists.
+pub(crate) fn check_file(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == IoKind::NotFound => Ok(()),
+        metadata => check_type(path, metadata?.file_type()),
+    }
 }
 
 /// Checks that all entries of a directory are files and directories.

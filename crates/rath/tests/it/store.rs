@@ -6,7 +6,7 @@ mod close;
 pub(crate) mod common;
 mod damage;
 mod faults;
-mod jsonl_signed;
+mod jsonl_rows;
 mod kill;
 mod laws;
 #[cfg(target_os = "linux")]

@@ -57,6 +57,24 @@ const LINKS: &[(&str, &str, &str)] = &[
     ("a link for the index of files", "workspace/index", "victim/"),
     ("a link for one index of files", "workspace/index/root", "victim/file"),
     ("a link for what is put back", "put-back", "victim/"),
+    ("a link for the layer that a fork writes", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/upper", "victim/"),
+    (
+        "a link for the layer that the system works in",
+        "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work",
+        "victim/",
+    ),
+    ("a link inside that layer", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work/work", "victim/"),
+    ("a link for the lock of a fork", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/lock", "victim/new"),
+    (
+        "a link for the files of a base version",
+        "workspace/versions/1111111111111111111111111111111111111111/files",
+        "victim/",
+    ),
+    (
+        "a link for one directory of files that were moved aside",
+        "put-back/01a1e4b8-c88a-75db-b768-3630c01321da",
+        "victim/",
+    ),
 ];
 
 /// Creates a directory of the user's beside the project that nothing may change.
@@ -106,6 +124,7 @@ const PIPES: &[(&str, &str)] = &[
     ("a pipe for the owner of the versions", "workspace/tenant"),
     ("a pipe for the identity of the versions", "workspace/identity"),
     ("a pipe for an index of files", "workspace/index/root"),
+    ("a pipe for the lock of a fork", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/lock"),
 ];
 
 fn try_pipe(trial: Trial, name: &str) -> Observation {

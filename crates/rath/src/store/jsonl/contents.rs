@@ -4,26 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_record::codec::{Ending, FileContents, Reader};
+use rath_record::codec::{Ending, FileContents};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Step, StepId, Totals};
 
 use super::super::title::branch_title;
 use super::super::{BranchSummary, Damage, Holder};
-
-/// Finds a step in the file of another session, reading no further than that step.
-pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
-    let bytes = std::fs::read(folder.join(format!("{family}.jsonl"))).ok()?;
-    let folder = folder.to_owned();
-    let mut reader = Reader::new().with_step_finder(move |id, family| find_step(&folder, family, id));
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        reader.feed(line);
-        if let Some(step) = reader.step(id) {
-            return Some(step.clone());
-        }
-    }
-    None
-}
 
 /// Returns the branches in a file with their heads, in the order in which they began. Branches in other files are left out.
 pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
