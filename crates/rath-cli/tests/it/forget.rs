@@ -600,7 +600,7 @@ fn a_step_of_another_store_is_named_with_its_store() {
     });
 }
 
-/// What is gone is not said to stay.
+/// Content that is gone is not said to stay.
 #[test]
 fn a_restored_file_that_is_forgotten_is_not_said_to_stay() {
     for_each_store("", |fixture| {
