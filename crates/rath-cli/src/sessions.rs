@@ -477,10 +477,10 @@ pub(crate) async fn find_stored(name: &str, store: &StoreArg) -> Result<StoredSe
     Ok(StoredSession { store, branch, option })
 }
 
-/// Turns an error into a failure whose hint is to wait, if another process holds the session and the error has no other hint.
+/// Turns an error into a failure whose hint is to wait, if another process holds the session.
 pub(crate) fn explain_held(error: impl Into<rath::Error>) -> Failure {
     let error = error.into();
-    let is_held = error.kind() == ErrorKind::Conflict && error.hint().is_none();
+    let is_held = error.kind() == ErrorKind::Conflict;
     let failure = Failure::from(error);
     if is_held { failure.with_hint("wait until that process is done, or stop it") } else { failure }
 }

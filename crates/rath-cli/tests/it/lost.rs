@@ -191,7 +191,7 @@ fn a_lost_store_beside_versions_of_files_says_that_they_are_kept() {
         &["ls"],
         expect![[r#"
             ! error: there is no store at .rath/rath.db
-            ! hint: if it was lost, put a copy of it back; the versions of files that it named are kept, and `git --git-dir 'FOLDER/.rath/workspace' fsck --unreachable` lists them
+            ! hint: if it was lost, put a copy of it back before you run or collect anything here; until then the versions of files that it named stay, and `git --git-dir 'FOLDER/.rath/workspace' cat-file --batch-check --batch-all-objects` lists them
             exit 1
         "#]],
     );

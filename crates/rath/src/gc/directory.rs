@@ -150,8 +150,8 @@ impl DirectoryGc {
         if has_no_kept_forks {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
-        // The path of a store may be written in several ways.
-        let is_naming = |uri: &str| names.naming.contains(&StoreUri::from_list(uri, &self.root));
+        // The path of a store may be written in several ways. A later collection looks for forks only where its store is listed.
+        let is_naming = |uri: &str| !has_no_kept_forks || names.naming.contains(&StoreUri::from_list(uri, &self.root));
         StoreList::of(&self.root).retain(objects, is_naming)?;
         let own = self.root.join(RATH_DIR);
         ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
