@@ -92,7 +92,7 @@ impl Record {
                     side,
                     call: open.call.id.clone(),
                     tool: open.call.tool.to_string(),
-                    step: open.step,
+                    step: open.origin.answer,
                 });
             }
         }

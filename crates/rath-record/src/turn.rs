@@ -7,7 +7,7 @@ mod state;
 
 use crate::record::Record;
 
-pub use calls::{PendingCall, Progress};
+pub use calls::{PendingCall, Progress, call_to_decide};
 pub use state::PendingWork;
 
 pub(crate) use calls::{OpenCalls, pending_calls};

@@ -401,39 +401,54 @@ impl Workspace {
             overlay::clear(into);
         }
         checkout::check_empty(into)?;
-        let id = tree.0;
-        let (known, overlay) = match overlay::fork(&self.objects, id, into, &self.index_key()?, source())? {
-            Some((overlay, known)) => (known, Some(overlay)),
-            None => {
-                if let Some(parent) = into.parent() {
-                    std::fs::create_dir_all(parent).map_err(|error| objects::io_error(into, "write to", error))?;
-                }
-                let checkout = |temp: &Path| checkout::checkout(&self.objects, id, temp, source());
-                let known = self.objects.temporaries().place(into, checkout)?;
-                // The files are durable before a step that names them is: the next sync covers the whole file system.
-                self.objects.mark_unsynced();
-                (Some(known), None)
+        if let Some(mounted) = overlay::fork(&self.objects, tree.0, into, &self.index_key()?, source())? {
+            let is_known = mounted.known.as_ref().is_some_and(|known| known.tree() == tree.0);
+            let mut fork = self.new_fork(into, index, mounted.known, Some(mounted.overlay));
+            if is_known && !mounted.is_unchecked {
+                return Ok(fork);
             }
-        };
-        let (root, index) = (into.to_owned(), index.to_owned());
-        let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
-        let (removed, unsaved) = (self.removed.clone(), true);
-        let mut fork = Workspace {
-            root,
-            objects,
-            index,
-            max_file_size,
-            limits,
-            removed,
-            secret_finder: self.secret_finder.clone(),
-            known,
-            unsaved,
-            overlay,
-        };
-        if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
+            let found = fork.snapshot()?;
+            if !mounted.is_unchecked || (found.tree == tree && found.untracked().is_empty()) {
+                return Ok(fork);
+            }
+            drop(fork);
+            overlay::clear(into);
+        }
+        if let Some(parent) = into.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| objects::io_error(into, "write to", error))?;
+        }
+        let checkout = |temp: &Path| checkout::checkout(&self.objects, tree.0, temp, source());
+        let known = self.objects.temporaries().place(into, checkout)?;
+        // The files are durable before a step that names them is: the next sync covers the whole file system.
+        self.objects.mark_unsynced();
+        let mut fork = self.new_fork(into, index, Some(known), None);
+        if fork.known.as_ref().is_none_or(|known| known.tree() != tree.0) {
             fork.snapshot()?;
         }
         Ok(fork)
+    }
+
+    /// Creates the workspace of a fork in a directory.
+    fn new_fork(
+        &self,
+        root: &Path,
+        index: &Path,
+        known: Option<Arc<Dir>>,
+        overlay: Option<overlay::OverlayMount>,
+    ) -> Workspace {
+        let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
+        Workspace {
+            root: root.to_owned(),
+            objects,
+            index: index.to_owned(),
+            max_file_size,
+            limits,
+            removed: self.removed.clone(),
+            secret_finder: self.secret_finder.clone(),
+            known,
+            unsaved: true,
+            overlay,
+        }
     }
 
     /// Returns true if a directory exists, unless it is a fork that was not completed.

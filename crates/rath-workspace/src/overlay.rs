@@ -21,6 +21,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, Unmou
 use crate::checkout::{self, CopySource};
 use crate::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork_method::MountedFork;
 use crate::objects::{self, Objects};
 use crate::restore::Restore;
 use crate::tree::ObjectId;
@@ -147,16 +148,13 @@ pub(crate) fn upper_layer(directory: &Path) -> Option<PathBuf> {
 }
 
 /// Mounts a tree at a new or empty directory; none if the files are to be copied.
-///
-/// The result includes the known metadata of the files. For a base version that is only similar to the tree, it is the
-/// metadata of that version.
 pub(crate) fn fork(
     objects: &Objects,
     tree: ObjectId,
     into: &Path,
     key: &index::IndexKey,
     source: Option<CopySource>,
-) -> Result<Option<(OverlayMount, Option<Arc<Dir>>)>> {
+) -> Result<Option<MountedFork>> {
     if layers_dir(into).exists() {
         return Err(objects::io_error(into, "create the fork", std::io::ErrorKind::AlreadyExists.into()));
     }
@@ -165,7 +163,9 @@ pub(crate) fn fork(
         return Ok(None);
     }
     let failed = |error| objects::io_error(into, "create the fork", error);
-    let (base, changes_from_base) = match BaseVersion::find_similar(objects, tree)? {
+    let similar = BaseVersion::find_similar(objects, tree)?;
+    let is_unchecked = similar.is_some();
+    let (base, changes_from_base) = match similar {
         Some(similar) => similar,
         None => (BaseVersion::create(objects, tree, key, source)?, Vec::new()),
     };
@@ -188,7 +188,7 @@ pub(crate) fn fork(
     // The fork is complete from here on.
     let name = format!("{}\n", base.tree);
     objects.temporaries().write_new(&layers_dir(into).join(BASE_FILE), name.as_bytes()).map_err(failed)?;
-    Ok(Some((overlay, known)))
+    Ok(Some(MountedFork { overlay, known, is_unchecked }))
 }
 
 impl OverlayMount {

@@ -1,11 +1,10 @@
 //! The overlay module for systems without overlay mounts: forks are copies.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::checkout::CopySource;
-use crate::dir::Dir;
 use crate::error::Result;
+use crate::fork_method::MountedFork;
 use crate::index;
 use crate::objects::Objects;
 use crate::tree::ObjectId;
@@ -55,7 +54,7 @@ pub(crate) fn fork(
     _into: &Path,
     _about: &index::IndexKey,
     _source: Option<CopySource>,
-) -> Result<Option<(OverlayMount, Option<Arc<Dir>>)>> {
+) -> Result<Option<MountedFork>> {
     Ok(None)
 }
 

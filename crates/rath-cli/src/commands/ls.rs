@@ -88,7 +88,7 @@ async fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache)
         (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
         // Only the steps know the call, and few sessions of a store are stopped at one.
         (_, PendingWork::Tools { open }) => match next_call(store, listed).await {
-            Some((Progress::Unknown, call)) => format!("stopped during: {}", describe(&call)),
+            Some((progress, call)) if progress.is_in_doubt() => format!("stopped during: {}", describe(&call)),
             Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
             Some((_, call)) => format!("stopped before: {}", describe(&call)),
             None => format!("stopped before {}", count(open, "call")),

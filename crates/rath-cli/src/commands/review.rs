@@ -204,7 +204,7 @@ impl WaitingCall {
     fn new(session: &Session, pending: PendingCall) -> Option<WaitingCall> {
         let state = match pending.progress {
             Progress::New | Progress::Held => "not begun",
-            Progress::Unknown => "in doubt",
+            Progress::Unknown | Progress::HeldUnknown => "in doubt",
             _ => return None,
         };
         let since = since(session, &pending);
@@ -214,13 +214,13 @@ impl WaitingCall {
             rule: asked.and_then(|asked| asked.rule.clone()),
             since: since.map(output::time),
             recent: since.map(output::recent),
-            is_interrupted: pending.progress == Progress::Unknown,
-            is_held: session.is_guest() || pending.progress == Progress::Held,
+            is_interrupted: pending.progress.is_in_doubt(),
+            is_held: session.is_guest() || matches!(pending.progress, Progress::Held | Progress::HeldUnknown),
             arguments: pending.call.arguments.to_string(),
             tool: pending.call.tool.to_string(),
             call: pending.call.id,
             state,
-            step: pending.step,
+            step: pending.origin.answer,
         })
     }
 }
@@ -229,12 +229,12 @@ impl WaitingCall {
 fn since(session: &Session, pending: &PendingCall) -> Option<Timestamp> {
     let is_start = |chunk: &Chunk| matches!(chunk, Chunk::ToolStarted(started) if started.call == pending.call.id);
     let mut newest = session.as_record().newest_first();
-    newest.find(|step| step.id() == pending.step || is_start(step.chunk()))?.stamp().at
+    newest.find(|step| step.id() == pending.origin.answer || is_start(step.chunk()))?.stamp().at
 }
 
 /// Returns the question that was asked about a call.
 fn asked<'a>(session: &'a Session, pending: &PendingCall) -> Option<&'a Asked> {
-    let mut newest = session.as_record().newest_first().take_while(|step| step.id() != pending.step);
+    let mut newest = session.as_record().newest_first().take_while(|step| step.id() != pending.origin.answer);
     newest.find_map(|step| match step.chunk() {
         Chunk::Asked(asked) if asked.call == pending.call.id => Some(asked),
         _ => None,
@@ -305,6 +305,9 @@ fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
     let (call, tool) = (one_line(&waiting.call.to_string()), one_line(&waiting.tool));
     let since = waiting.recent.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", one_line(&waiting.arguments))?;
+    if waiting.is_held && waiting.is_interrupted {
+        return writeln!(out, "  waiting for you{since}; it was begun before, and may or may not have finished");
+    }
     if waiting.is_held {
         return writeln!(out, "  waiting for you{since}; runs only if you approve it");
     }

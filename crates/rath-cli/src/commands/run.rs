@@ -168,10 +168,10 @@ impl RunArgs {
 /// Returns the call that a stopped run waits for: the first interrupted one, or else the first that was not started.
 fn waiting_call(session: &Session) -> Option<CallId> {
     let Next::RunTools(calls) = session.next() else { return None };
-    let first = |progress: Progress| calls.iter().find(|pending| pending.progress == progress);
-    first(Progress::Unknown)
-        .or_else(|| first(Progress::Held))
-        .or_else(|| first(Progress::New))
+    let first = |fits: fn(&Progress) -> bool| calls.iter().find(|pending| fits(&pending.progress));
+    first(Progress::is_in_doubt)
+        .or_else(|| first(|progress| *progress == Progress::Held))
+        .or_else(|| first(|progress| *progress == Progress::New))
         .map(|pending| pending.call.id.clone())
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
-    Detached, Effect, Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted, Json, Memory,
-    MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected,
-    Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
+    Adopted, Approved, Asked, Assistant, Call, CallOrigin, Change, Checked, Choice, Chunk, Compressed, Conflict,
+    Decided, Denied, Detached, Effect, Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted,
+    Json, Memory, MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry,
+    Route, Selected, Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
 };
 use crate::id::{CallId, CounterId, Digest, StepId};
 use crate::payload::{Blob, Text};
@@ -213,14 +213,14 @@ impl Asked {
 impl Approved {
     /// Makes the approval of a call.
     pub fn new(call: impl Into<CallId>) -> Self {
-        Approved { call: call.into(), by: None, rules: Vec::new() }
+        Approved { call: call.into(), origin: None, by: None, rules: Vec::new() }
     }
 }
 
 impl Denied {
     /// Makes the denial of a call.
     pub fn new(call: impl Into<CallId>, reason: impl Into<Text>) -> Self {
-        Denied { call: call.into(), reason: reason.into(), by: None, rule: None }
+        Denied { call: call.into(), origin: None, reason: reason.into(), by: None, rule: None }
     }
 }
 
@@ -395,12 +395,16 @@ setters! {
         with_rule(rule: Option<String>);
     }
     Approved {
+        /// Sets the answer that asked for the call, and the position of the call there.
+        with_origin(origin: Option<CallOrigin>);
         /// Sets the person.
         with_by(by: Option<String>);
         /// Sets the rules that hold for later calls.
         with_rules(rules: Vec<String>);
     }
     Denied {
+        /// Sets the answer that asked for the call, and the position of the call there.
+        with_origin(origin: Option<CallOrigin>);
         /// Sets the person.
         with_by(by: Option<String>);
         /// Sets the rule that denied the call.

@@ -456,6 +456,19 @@ pub struct Asked {
     pub rule: Option<String>,
 }
 
+/// The answer that asked for a call, and the position of the call in it.
+///
+/// Ids of calls come from models, which use them again: a decision names the one call that it is about.
+///
+/// Part of [`Approved`] and [`Denied`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallOrigin {
+    /// The step of the answer.
+    pub answer: StepId,
+    /// The position among the calls of the answer, from 0.
+    pub index: u32,
+}
+
 /// A person approved a call.
 ///
 /// Part of [`Chunk`](super::Chunk).
@@ -464,6 +477,9 @@ pub struct Asked {
 pub struct Approved {
     /// The call that may run.
     pub call: CallId,
+    /// The origin of the call. A decision without it belongs to the first call with the id that it fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<CallOrigin>,
     /// The person who approved it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -480,6 +496,9 @@ pub struct Approved {
 pub struct Denied {
     /// The call that must not run.
     pub call: CallId,
+    /// The origin of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<CallOrigin>,
     /// The reason, for the model to read.
     pub reason: Text,
     /// The person who denied it.

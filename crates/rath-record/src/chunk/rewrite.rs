@@ -160,12 +160,12 @@ impl Chunk {
                 why.rewrite(plain);
                 rule.rewrite(plain);
             }
-            Chunk::Approved(Approved { call, by, rules }) => {
+            Chunk::Approved(Approved { call, origin: _, by, rules }) => {
                 call.rewrite(plain);
                 by.rewrite(plain);
                 rules.rewrite(plain);
             }
-            Chunk::Denied(Denied { call, reason, by, rule }) => {
+            Chunk::Denied(Denied { call, origin: _, reason, by, rule }) => {
                 call.rewrite(plain);
                 reason.rewrite(plain);
                 by.rewrite(plain);

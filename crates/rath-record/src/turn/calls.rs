@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::call_queue::CallQueue;
-use crate::chunk::{Call, Chunk};
+use crate::chunk::{Call, CallOrigin, Chunk};
 use crate::id::{CallId, StepId};
 use crate::lineage::NewestFirst;
 use crate::payload::Text;
@@ -16,8 +16,8 @@ use crate::step::{Parent, Parents, Step};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PendingCall {
-    /// The answer that asked for the call.
-    pub step: StepId,
+    /// The answer that asked for the call, and its position there.
+    pub origin: CallOrigin,
     /// The call.
     pub call: Call,
     /// The progress of the call.
@@ -50,6 +50,46 @@ pub enum Progress {
     Superseded,
     /// The call was asked for on another branch, or before the session was adopted: it is made only if it is approved.
     Held,
+    /// The call is held, and it may have been started: before the session was adopted, or by a step that was forgotten. Its end
+    /// is not known.
+    HeldUnknown,
+    /// The answer that asked for the call was forgotten. The call is not made: its id does not show what was asked for.
+    Forgotten,
+}
+
+impl Progress {
+    /// Returns true if the call was or may have been started, and its end is not known.
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(self, Progress::Unknown | Progress::HeldUnknown)
+    }
+}
+
+/// Returns the call that a decision about this id is for: of several calls with the id, the first of the newest answer that is
+/// not begun, then one that waits because of its origin, then one in doubt, then any.
+///
+/// ```
+/// use rath_record::chunk::Call;
+/// use rath_record::turn::{self, Next};
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::calls([Call::new("c1", "rm", "{}")]), Stamp::on(BranchId([1; 16])));
+/// let Next::RunTools(calls) = turn::next(&record) else { panic!("no call waits") };
+/// let call = turn::call_to_decide(&calls, &"c1".into()).expect("the call waits");
+/// assert_eq!(call.origin.index, 0);
+/// ```
+pub fn call_to_decide<'a>(calls: &'a [PendingCall], id: &CallId) -> Option<&'a PendingCall> {
+    let rank = |progress: &Progress| match progress {
+        Progress::New => 0,
+        Progress::Held => 1,
+        Progress::Unknown | Progress::HeldUnknown => 2,
+        _ => 3,
+    };
+    let with_id = || calls.iter().filter(|pending| pending.call.id == *id);
+    let lowest = with_id().map(|pending| rank(&pending.progress)).min()?;
+    let fitting = || with_id().filter(|pending| rank(&pending.progress) == lowest);
+    let answer = fitting().next_back()?.origin.answer;
+    fitting().find(|pending| pending.origin.answer == answer)
 }
 
 /// The number of calls without a result at the end of a line, by id.
@@ -151,7 +191,7 @@ fn steps_since_closed(head: &Step) -> VecDeque<&Step> {
 /// The calls of some steps, with the status of each.
 #[derive(Default)]
 struct CallTracker<'a> {
-    calls: Vec<(StepId, &'a Call, CallStatus<'a>)>,
+    calls: Vec<(CallOrigin, &'a Call, CallStatus<'a>)>,
     /// The open calls, as indices into `calls`.
     open: CallQueue<'a, usize>,
 }
@@ -165,6 +205,11 @@ enum CallStatus<'a> {
     Paused(StepId),
     Superseded,
     Held,
+    /// Held because of an adoption or a forgotten step: only a decision that names its origin is about the call.
+    Voided,
+    /// As [`Voided`](CallStatus::Voided), and the call may have been started.
+    VoidedStarted,
+    Forgotten,
     Closed,
 }
 
@@ -173,17 +218,24 @@ impl<'a> CallTracker<'a> {
         let mut tracker = CallTracker::default();
         for step in steps {
             match step.chunk() {
-                Chunk::Assistant(answer) => tracker.open(step.id(), &answer.calls),
+                Chunk::Assistant(answer) => {
+                    let status = if step.withheld().is_some() { CallStatus::Forgotten } else { CallStatus::New };
+                    tracker.open(step.id(), &answer.calls, status);
+                }
                 Chunk::ToolStarted(started) => tracker.start(&started.call),
-                Chunk::Approved(approved) => tracker.decide(&approved.call, CallStatus::Approved),
-                Chunk::Denied(denied) => tracker.decide(&denied.call, CallStatus::Denied(&denied.reason)),
+                Chunk::Approved(approved) => tracker.decide(&approved.call, approved.origin, CallStatus::Approved),
+                Chunk::Denied(denied) => {
+                    tracker.decide(&denied.call, denied.origin, CallStatus::Denied(&denied.reason));
+                }
                 Chunk::ToolResult(result) => {
                     if let Some(index) = tracker.open.close(&result.call) {
                         tracker.calls[index].2 = CallStatus::Closed;
                     }
                 }
                 Chunk::User(_) => tracker.replace(|status| match status {
-                    CallStatus::New | CallStatus::Held | CallStatus::Paused(_) => CallStatus::Superseded,
+                    CallStatus::New | CallStatus::Held | CallStatus::Voided | CallStatus::Paused(_) => {
+                        CallStatus::Superseded
+                    }
                     other => other,
                 }),
                 Chunk::Forked(_) | Chunk::Detached(_) => tracker.replace(|status| match status {
@@ -195,16 +247,27 @@ impl<'a> CallTracker<'a> {
                 Chunk::Merged(merged) => merged.call.iter().for_each(|call| tracker.pause(call, step.id())),
                 _ => {}
             }
-            if step.voids_earlier_decisions() {
-                tracker.hold_all();
+            if step.withheld().is_some() {
+                // The step may have been the start of any of them.
+                tracker.void(|_| CallStatus::VoidedStarted);
+            } else if step.voids_earlier_decisions() {
+                tracker.void(|status| match status {
+                    CallStatus::Started | CallStatus::Paused(_) | CallStatus::VoidedStarted => {
+                        CallStatus::VoidedStarted
+                    }
+                    _ => CallStatus::Voided,
+                });
             }
         }
         tracker
     }
 
-    /// Lets every open call wait for a decision, whatever was decided before.
-    fn hold_all(&mut self) {
-        self.replace(|status| if status == CallStatus::Closed { status } else { CallStatus::Held });
+    /// Lets every open call wait for a decision, with a status that does not depend on earlier decisions.
+    fn void(&mut self, voided: impl Fn(CallStatus<'a>) -> CallStatus<'a>) {
+        self.replace(|status| match status {
+            CallStatus::Closed | CallStatus::Forgotten => status,
+            _ => voided(status),
+        });
     }
 
     /// Replaces the status of every call.
@@ -212,15 +275,16 @@ impl<'a> CallTracker<'a> {
         self.calls.iter_mut().for_each(|(_, _, status)| *status = change(*status));
     }
 
-    fn open(&mut self, step: StepId, calls: &'a [Call]) {
+    fn open(&mut self, answer: StepId, calls: &'a [Call], status: CallStatus<'a>) {
         let first = self.calls.len();
         self.open.add_turn(calls.iter().enumerate().map(|(nth, call)| (&call.id, first + nth)));
-        self.calls.extend(calls.iter().map(|call| (step, call, CallStatus::New)));
+        self.calls.extend((0..).zip(calls).map(|(index, call)| (CallOrigin { answer, index }, call, status)));
     }
 
     /// Marks a call as started. Of two calls with one id, the second start belongs to the second call.
     fn start(&mut self, id: &CallId) {
-        if let Some(&index) = self.open.with_id(id).find(|index| self.calls[**index].2 != CallStatus::Started) {
+        let may_start = |status| !matches!(status, CallStatus::Started | CallStatus::Forgotten);
+        if let Some(&index) = self.open.with_id(id).find(|index| may_start(self.calls[**index].2)) {
             self.calls[index].2 = CallStatus::Started;
         }
     }
@@ -236,22 +300,29 @@ impl<'a> CallTracker<'a> {
 
     /// Records a decision about a call.
     ///
-    /// Of several calls with one id, it belongs to the first undecided one, then to the first started one; if all are
-    /// decided, it replaces the decision of the first.
-    fn decide(&mut self, id: &CallId, decision: CallStatus<'a>) {
-        let find = |status: Option<CallStatus<'_>>| {
-            self.open.with_id(id).copied().find(|index| status.is_none_or(|status| self.calls[*index].2 == status))
+    /// Without an origin, of several calls with one id, it belongs to the first undecided one, then to the first started one;
+    /// if all are decided, it replaces the decision of the first. It belongs to none that an adoption or a forgotten step
+    /// voided: the call that it was about may be one that was forgotten.
+    fn decide(&mut self, id: &CallId, origin: Option<CallOrigin>, decision: CallStatus<'a>) {
+        let find = |fits: &dyn Fn(CallOrigin, CallStatus<'_>) -> bool| {
+            self.open.with_id(id).copied().find(|index| fits(self.calls[*index].0, self.calls[*index].2))
         };
-        let index = find(Some(CallStatus::New)).or_else(|| find(Some(CallStatus::Started))).or_else(|| find(None));
+        let index = match origin {
+            Some(origin) => find(&|found, _| found == origin),
+            None => find(&|_, status| status == CallStatus::New)
+                .or_else(|| find(&|_, status| status == CallStatus::Started))
+                .or_else(|| find(&|_, status| !matches!(status, CallStatus::Voided | CallStatus::VoidedStarted))),
+        };
         // An approval does not let the work of a paused call begin anew.
-        let keeps = |status| matches!((status, decision), (CallStatus::Paused(_), CallStatus::Approved));
+        let is_kept = |status| matches!(status, CallStatus::Paused(_) | CallStatus::Forgotten);
+        let keeps = |status| decision == CallStatus::Approved && is_kept(status);
         if let Some(index) = index.filter(|index| !keeps(self.calls[*index].2)) {
             self.calls[index].2 = decision;
         }
     }
 
     fn into_pending(self) -> Vec<PendingCall> {
-        let pending = self.calls.into_iter().filter_map(|(step, call, status)| {
+        let pending = self.calls.into_iter().filter_map(|(origin, call, status)| {
             let progress = match status {
                 CallStatus::New => Progress::New,
                 CallStatus::Approved => Progress::Approved,
@@ -259,10 +330,12 @@ impl<'a> CallTracker<'a> {
                 CallStatus::Started => Progress::Unknown,
                 CallStatus::Paused(work) => Progress::Paused { work },
                 CallStatus::Superseded => Progress::Superseded,
-                CallStatus::Held => Progress::Held,
+                CallStatus::Held | CallStatus::Voided => Progress::Held,
+                CallStatus::VoidedStarted => Progress::HeldUnknown,
+                CallStatus::Forgotten => Progress::Forgotten,
                 CallStatus::Closed => return None,
             };
-            Some(PendingCall { step, call: call.clone(), progress })
+            Some(PendingCall { origin, call: call.clone(), progress })
         });
         pending.collect()
     }

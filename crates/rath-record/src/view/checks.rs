@@ -8,7 +8,7 @@ use crate::id::StepId;
 use crate::lineage;
 use crate::record::Record;
 use crate::step::Step;
-use crate::turn::{self, Progress};
+use crate::turn;
 
 /// The newest run of every check.
 ///
@@ -53,7 +53,8 @@ pub struct Check<'a> {
 pub enum Freshness {
     /// The workspace, or the part of it that the check depends on, is as the check saw it.
     Fresh,
-    /// The workspace changed after the check or on a branch that it did not see, or a running call may change it.
+    /// The workspace changed after the check or on a branch that it did not see, or a running call may change it. A step that was
+    /// forgotten may have been such a change, or a later run.
     Stale,
 }
 
@@ -66,11 +67,13 @@ pub fn checks(record: &Record) -> Checks<'_> {
     let newest: BTreeMap<&str, &Step> = steps
         .iter()
         .filter_map(|step| match step.chunk() {
-            Chunk::Checked(checked) => Some((checked.check.as_str(), *step)),
+            // The id of a step that was forgotten does not show what it said.
+            Chunk::Checked(checked) if step.withheld().is_none() => Some((checked.check.as_str(), *step)),
             _ => None,
         })
         .collect();
-    let current = (!newest.is_empty()).then(|| CurrentState::new(record));
+    let forgets = steps.iter().any(|step| step.withheld().is_some());
+    let current = (!newest.is_empty()).then(|| CurrentState::new(record, forgets));
     for (name, step) in newest {
         let (Chunk::Checked(checked), Some(current)) = (step.chunk(), &current) else { continue };
         let freshness = if current.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
@@ -85,17 +88,22 @@ struct CurrentState<'a> {
     tree: Option<Tree>,
     /// True if a call was started and has no result: it may be changing anything right now.
     running: bool,
+    /// True if a step of the record was forgotten.
+    forgets: bool,
 }
 
 impl<'a> CurrentState<'a> {
-    fn new(record: &'a Record) -> Self {
+    fn new(record: &'a Record, forgets: bool) -> Self {
         let head = record.head();
-        let running = |head| turn::pending_calls(head).iter().any(|pending| pending.progress == Progress::Unknown);
-        CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running) }
+        let running = |head| turn::pending_calls(head).iter().any(|pending| pending.progress.is_in_doubt());
+        CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running), forgets }
     }
 
     fn is_covered_by(&self, step: &Step, checked: &Checked) -> bool {
         let Some(head) = self.head.filter(|_| !self.running) else { return false };
+        if self.forgets && lineage::diff(head, step).ours.iter().any(|step| step.withheld().is_some()) {
+            return false;
+        }
         // All changes before the check are also before the head, so equal counts mean the same changes.
         if step.totals().changes == head.totals().changes {
             return true;

@@ -3,20 +3,27 @@
 //! Statements are separated by `;` or line breaks. `user hi` pushes a step to the current branch (`main` at first);
 //! `on NAME` switches to another branch, `fork NAME` makes one and switches to it, `merge NAME` merges it into the
 //! current one, which is then called `merge 1`. Steps can be labelled, `x= user hi`, and named in
-//! `compress x y: summary`.
+//! `compress x y: summary`. A statement in brackets, `[note x] user hi`, pushes `note x`, and withholds its
+//! content afterwards: what is left claims to be `user hi`, and the id stays.
 
 use std::collections::HashMap;
 
 use rath_record::chunk::{
-    Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
-    Effect, Failed, FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed,
-    RecalledEntry, Resolution, Retry, Selected, Strategy, ToolResult, ToolStarted, Tree, Verdict,
+    Adopted, Approved, Asked, Assistant, Call, CallOrigin, Change, Checked, Choice, Chunk, Compressed, Conflict,
+    Decided, Denied, Effect, Failed, FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed,
+    Outcome, Placed, RecalledEntry, Resolution, Retry, Selected, Strategy, ToolResult, ToolStarted, Tree, Verdict,
 };
-use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
+use rath_record::turn::{self, Next};
+use rath_record::{BranchId, Digest, MergeError, Parent, Parents, Record, Stamp, Step, StepId, StoredChunk, Usage};
 
 /// Runs a script and returns the record of the current branch at its end.
 pub(crate) fn record(script: &str) -> Record {
-    scenario(script).current_record().clone()
+    let mut scenario = scenario(script);
+    let record = scenario.current_record().clone();
+    match &scenario.withheld[..] {
+        [] => record,
+        withheld => withhold(&record, withheld),
+    }
 }
 
 /// Runs a script and returns all its branches.
@@ -35,6 +42,29 @@ pub(crate) struct Scenario {
     pub(crate) labels: HashMap<String, StepId>,
     current: usize,
     forks: u64,
+    withheld: Vec<(StepId, Chunk)>,
+}
+
+/// Returns a record without branches in which the content of some steps was replaced by claims. All ids stay.
+fn withhold(record: &Record, withheld: &[(StepId, Chunk)]) -> Record {
+    let mut rebuilt = Record::new();
+    for step in record.steps() {
+        let stamp = step.stamp().clone();
+        let Some((_, claimed)) = withheld.iter().find(|(id, _)| *id == step.id()) else {
+            rebuilt.push(step.chunk().clone(), stamp);
+            continue;
+        };
+        let parents = rebuilt.head().map_or(Parents::None, |head| Parents::One(Parent::Loaded(head.clone())));
+        let totals = rebuilt.push(claimed.clone(), stamp.clone()).encode_totals();
+        let mut json = Vec::new();
+        claimed.encode(&mut json);
+        let json = std::str::from_utf8(&json).expect("JSON");
+        let stored =
+            StoredChunk { chunk: claimed.clone(), json, withheld: Some(Digest::compute(step.json().as_bytes())) };
+        rebuilt = Record::at(Step::from_store(parents, stored, stamp, &totals).expect("totals"));
+    }
+    assert_eq!(rebuilt.head().map(Step::id), record.head().map(Step::id));
+    rebuilt
 }
 
 /// Returns a change of each path.
@@ -65,6 +95,13 @@ impl Scenario {
     }
 
     fn run(&mut self, statement: &str) {
+        if let Some((said, claim)) = statement.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+            self.run(said);
+            let (verb, rest) = claim.split_once(' ').unwrap_or((claim, ""));
+            let (claimed, id) = (self.chunk(verb, rest), self.current_record().head().expect("a step").id());
+            self.withheld.push((id, claimed));
+            return;
+        }
         let (label, statement) = match statement.split_once('=') {
             Some((label, rest)) if label.chars().all(char::is_alphanumeric) => (Some(label), rest.trim()),
             _ => (None, statement),
@@ -104,6 +141,12 @@ impl Scenario {
                 self.labels.extend(label.map(|label| (label.to_owned(), id)));
             }
         }
+    }
+
+    /// Returns the origin of the open call that a decision is about.
+    fn origin(&self, id: &str) -> Option<CallOrigin> {
+        let Next::RunTools(calls) = turn::next(&self.branches[self.current].1) else { return None };
+        Some(turn::call_to_decide(&calls, &id.into())?.origin)
     }
 
     fn chunk(&self, verb: &str, rest: &str) -> Chunk {
@@ -150,6 +193,8 @@ impl Scenario {
             "asked" => Asked::new(word, more).into(),
             "approved" => Approved::new(word).into(),
             "denied" => Denied::new(word, more).into(),
+            "approve" => Approved::new(word).with_origin(self.origin(word)).into(),
+            "deny" => Denied::new(word, more).with_origin(self.origin(word)).into(),
             "placed" => Placed::new(rest.to_owned()).into(),
             "remember" => memory(MemoryEvent::Remember { text: rest.into() }),
             "recall" => memory(MemoryEvent::Recall {

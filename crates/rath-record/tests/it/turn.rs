@@ -18,6 +18,8 @@ fn check(story: &str, expected: &str) {
                     Progress::Unknown => " unknown".to_owned(),
                     Progress::Superseded => " superseded".to_owned(),
                     Progress::Held => " held".to_owned(),
+                    Progress::HeldUnknown => " held, unknown".to_owned(),
+                    Progress::Forgotten => " forgotten".to_owned(),
                     other => panic!("unknown progress: {other:?}"),
                 };
                 format!("{}#{}{progress}", pending.call.tool, pending.call.id)
@@ -138,13 +140,78 @@ fn a_call_does_not_start_by_itself_on_a_second_branch() {
 
 #[test]
 fn no_decision_from_before_an_adoption_counts() {
-    for before in ["note x", "approved 1", "denied 1 no", "started 1", "approved 1; started 1"] {
+    for before in ["note x", "approved 1", "approve 1", "denied 1 no", "deny 1 no"] {
         check(&format!("user hi; calls ls#1; {before}; adopted Ann"), "run ls#1 held");
     }
-    check("user hi; calls ls#1; adopted Ann; approved 1", "run ls#1 approved");
+    check("user hi; calls ls#1; adopted Ann; approve 1", "run ls#1 approved");
+    check("user hi; calls ls#1 ls#1; adopted Ann; approve 1; deny 1 no", "run ls#1 approved, ls#1 denied: no");
     check("user hi; calls ls#1; adopted Ann; calls ls#2", "run ls#1 held, ls#2");
     check("user hi; calls ls#1; result 1; adopted Ann", "ask the model");
     check("user hi; calls ls#1; adopted Ann; user stop", "run ls#1 superseded");
+}
+
+#[test]
+fn a_call_that_its_author_started_is_in_doubt_after_an_adoption() {
+    for before in ["started 1", "approved 1; started 1", "started 1; user stop"] {
+        check(&format!("user hi; calls ls#1; {before}; adopted Ann"), "run ls#1 held, unknown");
+    }
+    check("user hi; calls ls#1; started 1; adopted Ann; adopted Ann", "run ls#1 held, unknown");
+    check("user hi; calls ls#1; started 1; adopted Ann; user stop", "run ls#1 held, unknown");
+    check("user hi; calls ls#1; started 1; adopted Ann; approve 1", "run ls#1 approved");
+    check("user hi; calls ls#1; started 1; adopted Ann; deny 1 no", "run ls#1 denied: no");
+    check("user hi; calls ls#1; started 1; adopted Ann; approve 1; started 1", "run ls#1 unknown");
+}
+
+#[test]
+fn a_forgotten_step_may_have_started_every_open_call() {
+    check("user hi; calls ls#1; [note x] note y", "run ls#1 held, unknown");
+    check("user hi; calls ls#1; approve 1; [note x] note y", "run ls#1 held, unknown");
+    check("user hi; calls ls#1; [note x] note y; approved 1", "run ls#1 held, unknown");
+    check("user hi; calls ls#1; [note x] note y; approve 1", "run ls#1 approved");
+    check("user hi; [note x] note y; calls ls#1", "run ls#1");
+}
+
+#[test]
+fn a_call_of_a_forgotten_answer_is_never_made() {
+    for after in
+        ["note x", "approve 1", "approved 1", "started 1", "user more", "adopted Ann", "adopted Ann; approve 1"]
+    {
+        check(&format!("user hi; [calls ls#1] calls rm#1; {after}"), "run rm#1 forgotten");
+    }
+    check("user hi; [calls ls#1] calls rm#1; deny 1 no", "run rm#1 denied: no");
+    check("user hi; [calls ls#1] calls rm#1; result 1", "ask the model");
+}
+
+/// A decision is about one call. Steps that are withheld, and claim to be something else, do not move it to another.
+#[test]
+fn no_withheld_step_moves_an_approval_to_another_call() {
+    // `rm` was refused, and `ls` was approved: by calls with one id, of two answers or of one.
+    let stories = [
+        "calls rm#1; deny 1 no; result 1; user then; calls ls#1; note x; approve 1; note y",
+        "calls rm#1 ls#1; note x; deny 1 no; note y; approve 1; note z",
+    ];
+    let claims = ["note z", "user z", "result 1", "started 1", "approved 1", "calls cat#1", "adopted Ann"];
+    let (mut forged, mut approved) = (0, 0);
+    for story in stories {
+        let statements: Vec<_> = story.split("; ").collect();
+        let pairs =
+            (0..statements.len()).flat_map(|first| (first..statements.len()).map(move |second| (first, second)));
+        for ((first, second), claim) in pairs.flat_map(|pair| claims.map(|claim| (pair, claim))) {
+            let statements =
+                statements.iter().enumerate().map(|(nth, statement)| match nth == first || nth == second {
+                    true => format!("[{statement}] {claim}"),
+                    false => (*statement).to_owned(),
+                });
+            let story = format!("user hi; {}", statements.collect::<Vec<_>>().join("; "));
+            let Next::RunTools(calls) = turn::next(&record(&story)) else { continue };
+            let is_approved =
+                |tool: &str| calls.iter().any(|it| *it.call.tool == *tool && it.progress == Progress::Approved);
+            assert!(!is_approved("rm") && !is_approved("cat"), "{story}: {calls:?}");
+            forged += 1;
+            approved += u32::from(is_approved("ls"));
+        }
+    }
+    assert!(forged > 250 && approved > 50, "{forged} forged, {approved} approved");
 }
 
 #[test]

@@ -314,6 +314,10 @@ fn a_check_covers_the_state_it_saw_and_no_other() {
     check_checks("checked test passed; calls rm#1; started 1", "test passed stale");
     check_checks("checked test passed; calls rm#1; started 1; result 1", "test passed fresh");
     check_checks("checked test passed; calls rm#1; started 1; unknown 1", "test passed stale");
+    // A forgotten step says nothing, and may have been a later run or a change.
+    check_checks("checked lint passed; [note x] checked test passed", "lint passed stale");
+    check_checks("checked test passed; [checked test failed] note x", "test passed stale");
+    check_checks("[note x] checked test passed; checked test failed", "test failed fresh");
 }
 
 #[test]

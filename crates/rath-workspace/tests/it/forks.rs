@@ -92,3 +92,47 @@ fn an_unfinished_fork_is_created_again() {
     let error = Workspace::open_fork(&into, &scratch.objects, &index).expect_err("the base version is missing");
     assert!(error.message().contains("is missing"), "{error}");
 }
+
+/// A base version may come from elsewhere, with the folder of objects: a fork has the files of its tree all the same.
+#[test]
+fn a_fork_has_the_files_of_its_tree_also_if_its_base_version_was_changed() {
+    let edits: [(&str, fn(PathBuf)); 5] = [
+        ("changed", |files| fs::write(files.join("d0/0.txt"), "evil 0\n").expect("written")),
+        ("changed, with its length and time", |files| {
+            let path = files.join("d0/0.txt");
+            let modified = fs::metadata(&path).and_then(|stat| stat.modified()).expect("a time");
+            fs::write(&path, "evil 0\n").expect("written");
+            fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(modified)).expect("set");
+        }),
+        ("added", |files| fs::write(files.join("d0/evil.txt"), "evil\n").expect("written")),
+        ("added, and ignored", |files| fs::write(files.join("d0/evil.ignored"), "evil\n").expect("written")),
+        ("removed", |files| fs::remove_file(files.join("d0/0.txt")).expect("removed")),
+    ];
+    let scratch = large();
+    fs::write(scratch.root.join(".gitignore"), "*.ignored\n").expect("written");
+    let mut origin = scratch.workspace();
+    let versions = scratch.objects.folder().join("versions");
+    for (what, edit) in edits {
+        for is_similar in [false, true] {
+            let tree = origin.snapshot().expect("a snapshot").tree;
+            let names = [format!("{what} {is_similar} 1"), format!("{what} {is_similar} 2")];
+            let [one, two] = names.each_ref().map(|name| fork_paths(&scratch, &name.replace(',', "")));
+            drop(origin.fork(tree, &one.0, &one.1).expect("a fork"));
+            if ForkMethod::detect(&scratch.root) != ForkMethod::Overlay {
+                return assert!(!versions.exists());
+            }
+            let base = fs::read_dir(&versions).expect("versions").next().expect("one").expect("an entry").path();
+            edit(base.join("files"));
+            if is_similar {
+                fs::write(scratch.root.join("d1/100.txt"), what).expect("written");
+            }
+            let tree = origin.snapshot().expect("a snapshot").tree;
+            let mut fork = origin.fork(tree, &two.0, &two.1).expect("a fork");
+            let found = fork.snapshot().expect("a snapshot");
+            assert_eq!((found.tree, found.untracked()), (tree, Vec::new()), "{what}");
+            assert_eq!(fs::read_to_string(two.0.join("d0/0.txt")).expect("read"), "file 0\n", "{what}");
+            drop(fork);
+            fs::remove_dir_all(&versions).expect("removed");
+        }
+    }
+}

@@ -248,7 +248,7 @@ impl Agent {
     /// Calls are made by the agent whose model asked for them: the agent at that path, or one with the same instructions.
     fn is_turn_of_another_agent(&self, session: &Session, suffix: &str) -> bool {
         let Next::RunTools(calls) = session.next() else { return false };
-        let asked = calls.first().and_then(|pending| session.as_record().find(pending.step));
+        let asked = calls.first().and_then(|pending| session.as_record().find(pending.origin.answer));
         let by = asked.and_then(|step| step.stamp().by.as_deref());
         if by.is_none() || by == session.module() {
             return false;

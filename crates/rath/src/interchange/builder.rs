@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rath_record::chunk::{Assistant, Chunk, Forked, Merged, Outcome, Strategy, ToolResult, ToolStarted};
+use rath_record::chunk::{Assistant, CallOrigin, Chunk, Forked, Merged, Outcome, Strategy, ToolResult, ToolStarted};
+use rath_record::turn::{self, Next};
 use rath_record::{BranchId, CallId, Record, Stamp, StepId, Timestamp, Usage};
 
 use super::extras::{EmbeddedChunk, Extras};
@@ -122,10 +123,15 @@ impl RecordBuilder {
     ///
     /// An open call whose progress the file does not give is marked as started, and noted.
     pub(super) fn mark_open_calls(&mut self, notes: &Notes) {
-        for chunk in std::mem::take(&mut self.progress) {
-            if matches!(chunk, Chunk::ToolStarted(_) | Chunk::Approved(_) | Chunk::Denied(_)) {
-                self.append(chunk, None, None, None);
+        let mut origins = CallOrigins::of(&self.record);
+        for mut chunk in std::mem::take(&mut self.progress) {
+            match &mut chunk {
+                Chunk::ToolStarted(_) => {}
+                Chunk::Approved(approved) => approved.origin = origins.take(&approved.call),
+                Chunk::Denied(denied) => denied.origin = origins.take(&denied.call),
+                _ => continue,
             }
+            self.append(chunk, None, None, None);
         }
         let in_doubt: Vec<_> = self.calls.iter().filter(|call| call.is_open && !call.has_progress).collect();
         let started: Vec<_> = in_doubt.iter().map(|call| ToolStarted::new(call.id.clone())).collect();
@@ -157,5 +163,25 @@ impl RecordBuilder {
         let mut stamp = Stamp::on(self.branch);
         (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
         self.record.push(chunk, stamp).id()
+    }
+}
+
+/// The origins of the open calls, by id, in the order in which decisions are about them.
+struct CallOrigins(HashMap<CallId, VecDeque<CallOrigin>>);
+
+impl CallOrigins {
+    fn of(record: &Record) -> Self {
+        let Next::RunTools(open) = turn::next(record) else { return CallOrigins(HashMap::new()) };
+        let mut origins: HashMap<CallId, VecDeque<CallOrigin>> = HashMap::new();
+        for pending in open.chunk_by(|one, next| one.origin.answer == next.origin.answer).rev().flatten() {
+            origins.entry(pending.call.id.clone()).or_default().push_back(pending.origin);
+        }
+        CallOrigins(origins)
+    }
+
+    /// Returns the origin of the next call with this id. The last one stays: a further decision replaces the one before.
+    fn take(&mut self, call: &CallId) -> Option<CallOrigin> {
+        let origins = self.0.get_mut(call)?;
+        if origins.len() > 1 { origins.pop_front() } else { origins.front().copied() }
     }
 }

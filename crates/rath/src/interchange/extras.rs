@@ -154,9 +154,25 @@ pub(super) struct EmbeddedChunk {
 impl EmbeddedChunk {
     /// Encodes the chunk of a step.
     pub(super) fn from_step(step: &Step) -> Self {
-        let json = Json::parse(&step.json()).expect("a chunk's JSON is JSON");
+        Self::new(&step.json(), step.chunk())
+    }
+
+    /// Encodes a start or a decision without the origin of its call: in the file, the steps have other ids.
+    fn without_origin(mut chunk: Chunk) -> Self {
+        match &mut chunk {
+            Chunk::Approved(approved) => approved.origin = None,
+            Chunk::Denied(denied) => denied.origin = None,
+            _ => {}
+        }
+        let mut json = Vec::new();
+        chunk.encode(&mut json);
+        Self::new(&String::from_utf8_lossy(&json), &chunk)
+    }
+
+    fn new(json: &str, chunk: &Chunk) -> Self {
+        let json = Json::parse(json).expect("a chunk's JSON is JSON");
         let mut embedded = EmbeddedChunk { json, texts: BTreeMap::new(), bytes: BTreeMap::new() };
-        for (digest, payload) in step.chunk().payloads() {
+        for (digest, payload) in chunk.payloads() {
             match payload {
                 Payload::Text(text) => _ = embedded.texts.insert(digest, text.to_string()),
                 Payload::Bytes(bytes) => _ = embedded.bytes.insert(digest, BASE64.encode(bytes)),
@@ -196,7 +212,7 @@ pub(super) fn open_call_progress(record: &Record) -> HashMap<StepId, Vec<Embedde
     let Next::RunTools(open) = turn::next(record) else { return HashMap::new() };
     let mut calls_by_answer: HashMap<StepId, Vec<CallId>> = HashMap::new();
     for pending in open {
-        calls_by_answer.entry(pending.step).or_default().push(pending.call.id);
+        calls_by_answer.entry(pending.origin.answer).or_default().push(pending.call.id);
     }
     let mut progress: HashMap<StepId, Vec<EmbeddedChunk>> = HashMap::new();
     let mut answer_by_call: HashMap<CallId, StepId> = HashMap::new();
@@ -212,7 +228,7 @@ pub(super) fn open_call_progress(record: &Record) -> HashMap<StepId, Vec<Embedde
             }
         };
         if let Some(answer) = answer_by_call.get(call) {
-            progress.entry(*answer).or_default().push(EmbeddedChunk::from_step(step));
+            progress.entry(*answer).or_default().push(EmbeddedChunk::without_origin(step.chunk().clone()));
         }
     }
     progress

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rath_record::chunk::{Chunk, Instructions, Observed, Resumed as ResumedChunk};
-use rath_record::turn::{Next, PendingCall, Progress};
+use rath_record::turn::{Next, PendingCall};
 use rath_record::{CallId, StepId, draw};
 
 use super::recorder::Recorder;
@@ -81,7 +81,7 @@ impl Resumed {
         differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
             call: pending.call.id,
             tool: pending.call.tool.to_string(),
-            step: pending.step,
+            step: pending.origin.answer,
         }));
         let certificate = Certificate { differences, left_open_by };
         Resumed { session, certificate, looked }
@@ -385,7 +385,7 @@ const PATHS: usize = 10;
 /// Returns the calls whose end is unknown.
 fn in_doubt(session: &Session) -> Vec<PendingCall> {
     let Next::RunTools(calls) = session.next() else { return Vec::new() };
-    calls.into_iter().filter(|call| call.progress == Progress::Unknown).collect()
+    calls.into_iter().filter(|call| call.progress.is_in_doubt()).collect()
 }
 
 /// Compares recorded instructions with those that a module would give now.

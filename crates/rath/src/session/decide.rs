@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rath_record::chunk::{Approved, Chunk, Denied, Outcome, ToolResult};
+use rath_record::turn::{self, PendingCall};
 use rath_record::{CallId, StepId, Text, view};
 
 use super::Session;
@@ -34,14 +35,14 @@ impl Session {
 
     /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
-        let call = self.open_call(call.into())?;
-        Ok(self.push(Approved::new(call).with_by(self.person())))
+        let PendingCall { call, origin, .. } = self.open_call(&call.into())?;
+        Ok(self.push(Approved::new(call.id).with_origin(origin).with_by(self.person())))
     }
 
     /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
     pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
-        let call = self.open_call(call.into())?;
-        Ok(self.push(Denied::new(call, reason).with_by(self.person())))
+        let PendingCall { call, origin, .. } = self.open_call(&call.into())?;
+        Ok(self.push(Denied::new(call.id, reason).with_origin(origin).with_by(self.person())))
     }
 
     /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.
@@ -61,7 +62,7 @@ impl Session {
 
     /// Looks at the files, and closes a call.
     async fn close(&mut self, call: CallId, outcome: Outcome, output: Text) -> Result<StepId> {
-        let call = self.open_call(call)?;
+        let call = self.open_call(&call)?.call.id;
         self.look().await?;
         // Without a look the tree is not known: the directory may be missing for now.
         let tree = if view::unobserved(&self.record).is_none() { self.tree() } else { None };
@@ -78,12 +79,12 @@ impl Session {
         rules.flatten().filter_map(|rule| rule.parse().ok()).collect()
     }
 
-    /// Returns the id of a call that has no result, or an error that lists those.
-    fn open_call(&self, call: CallId) -> Result<CallId> {
+    /// Returns the call without a result that a decision is about, or an error that lists those.
+    fn open_call(&self, call: &CallId) -> Result<PendingCall> {
         self.require_own("decide about its calls")?;
         let open = self.open_calls();
-        if open.iter().any(|pending| pending.call.id == call) {
-            return Ok(call);
+        if let Some(pending) = turn::call_to_decide(&open, call) {
+            return Ok(pending.clone());
         }
         let hint = match &open[..] {
             [] => "every call in this session has its result".to_owned(),

@@ -109,13 +109,15 @@ fn decision_below(outer: &CallId, chunk: &Chunk) -> Option<Chunk> {
 
 /// Appends a decision to the first session that has the call.
 fn hand_down(work: &mut [Session], decision: Chunk) {
-    let call = match &decision {
-        Chunk::Approved(it) => it.call.clone(),
-        Chunk::Denied(it) => it.call.clone(),
-        Chunk::ToolResult(it) => it.call.clone(),
+    let (call, origin) = match &decision {
+        Chunk::Approved(it) => (it.call.clone(), it.origin),
+        Chunk::Denied(it) => (it.call.clone(), it.origin),
+        Chunk::ToolResult(it) => (it.call.clone(), None),
         _ => return,
     };
-    let has_call = |session: &&mut Session| session.open_calls().iter().any(|pending| pending.call.id == call);
+    let is_meant =
+        |pending: &PendingCall| pending.call.id == call && origin.is_none_or(|origin| pending.origin == origin);
+    let has_call = |session: &&mut Session| session.open_calls().iter().any(is_meant);
     if let Some(session) = work.iter_mut().find(has_call) {
         session.push(decision);
     }

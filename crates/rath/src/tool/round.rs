@@ -65,7 +65,7 @@ pub(crate) async fn run_calls(
         session.look().await?;
     }
     permission::decide(session, &mut plans).await?;
-    if let Some(error) = undecided(&plans) {
+    if let Some(error) = undecided(plans.iter().map(CallPlan::parts)) {
         if let Some(reason) = stop_reason(session) {
             return Err(reason.record(session));
         }
@@ -225,7 +225,7 @@ enum CallState {
 
 impl Round {
     fn new(plans: Vec<CallPlan>) -> Self {
-        let slots = plans.into_iter().map(|CallPlan { call, action }| {
+        let slots = plans.into_iter().map(|CallPlan { call, action, .. }| {
             let state = match action {
                 CallAction::Close(outcome) => {
                     CallState::Ended { outcome, cx: None, changes: None, put_back: PutBackReport::default() }
@@ -413,9 +413,10 @@ impl Round {
         let below = |call: Call| {
             let prefix = format!("{}/", call.id);
             let calls = open.iter().filter(|pending| pending.call.id.0.starts_with(&prefix)).cloned().collect();
-            CallPlan { call, action: CallAction::AskBelow(calls) }
+            (call, CallAction::AskBelow(calls))
         };
-        undecided(&paused.into_iter().map(below).collect::<Vec<_>>())
+        let waiting: Vec<_> = paused.into_iter().map(below).collect();
+        undecided(waiting.iter().map(|(call, action)| (call, action)))
     }
 
     /// Appends results for calls that are interrupted.

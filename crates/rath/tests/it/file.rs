@@ -201,7 +201,7 @@ fn a_signed_file_cannot_be_given_another_content() {
     );
     assert_eq!(opened.session.place(), None);
     if let rath::turn::Next::RunTools(calls) = opened.session.next() {
-        assert!(calls.iter().all(|pending| pending.progress == rath::turn::Progress::Held), "{calls:?}");
+        assert!(calls.iter().all(|pending| pending.progress == rath::turn::Progress::Forgotten), "{calls:?}");
         assert!(calls.iter().all(|pending| pending.call.arguments.as_str() == Some("{}")), "{calls:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_record::chunk::{Approved, Asked, Call, Chunk, Denied, Outcome};
+use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
 use super::{CallAction, CallOutcome, CallPlan, ReadyCall, resolve};
@@ -37,10 +37,13 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
         let facts = surroundings.facts(&policy, &mut ready).await?;
         let is_decided = matches!(ready.progress, Progress::Unknown | Progress::Approved | Progress::Paused { .. });
         plan.action = match (policy.decide(&facts, || session.granted_rules()), held) {
-            (Decision::Deny { rule }, _) => deny(session, Denied::new(plan.call.id.clone(), REFUSED).with_rule(rule)),
-            (_, Some(why)) => ask(session, &policy, &plan.call, ready, &facts, (why, None)).await,
+            (Decision::Deny { rule }, _) => {
+                let denied = Denied::new(plan.call.id.clone(), REFUSED).with_origin(plan.origin);
+                deny(session, denied.with_rule(rule))
+            }
+            (_, Some(why)) => ask(session, &policy, (&plan.call, plan.origin), ready, &facts, (why, None)).await,
             (Decision::Ask { why, rule }, None) if !is_decided => {
-                ask(session, &policy, &plan.call, ready, &facts, (why, Some(rule))).await
+                ask(session, &policy, (&plan.call, plan.origin), ready, &facts, (why, Some(rule))).await
             }
             (Decision::Ask { .. }, None) => CallAction::Make(ready),
             (Decision::Allow { rule }, None) => {
@@ -57,7 +60,7 @@ const REFUSED: &str = "the rules of the user do not allow it";
 
 /// Records why calls wait for a person, once for each.
 pub(super) fn record_questions(session: &mut Session, plans: &[CallPlan]) {
-    for CallPlan { call, action } in plans {
+    for CallPlan { call, action, .. } in plans {
         let CallAction::AskApproval { why, rule, .. } = action else { continue };
         let is_asked =
             |chunk: &Chunk| matches!(chunk, Chunk::Asked(asked) if asked.call == call.id && asked.why == *why);
@@ -114,7 +117,7 @@ pub(super) fn denial(denied: &Denied) -> CallOutcome {
 async fn ask(
     session: &mut Session,
     policy: &ActivePolicy,
-    call: &Call,
+    (call, origin): (&Call, CallOrigin),
     mut ready: ReadyCall,
     facts: &CallFacts,
     (why, rule): (String, Option<String>),
@@ -133,11 +136,13 @@ async fn ask(
     let answer = within_limits(session, policy.policy.ask(question)).await.unwrap_or(Reply::Wait);
     match answer {
         Reply::Wait => CallAction::AskApproval { ready, why, rule },
-        Reply::Deny { by, reason } => deny(session, Denied::new(call.id.clone(), reason).with_by(by)),
+        Reply::Deny { by, reason } => {
+            deny(session, Denied::new(call.id.clone(), reason).with_origin(origin).with_by(by))
+        }
         Reply::Allow { by, rules } => {
             let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
             policy.grant(rules);
-            session.push(Approved::new(call.id.clone()).with_by(by).with_rules(texts));
+            session.push(Approved::new(call.id.clone()).with_origin(origin).with_by(by).with_rules(texts));
             ready.progress = Progress::Approved;
             CallAction::Make(ready)
         }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rath_record::chunk::{Call, Outcome, ToolStarted};
+use rath_record::chunk::{Call, CallOrigin, Outcome, ToolStarted};
 use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
 
@@ -18,7 +18,14 @@ use crate::tool::{Nature, OUTPUT_LIMIT, ToolCx, ToolHandle, Touch};
 /// A call, and the action that it needs.
 pub(super) struct CallPlan {
     pub(super) call: Call,
+    pub(super) origin: CallOrigin,
     pub(super) action: CallAction,
+}
+
+impl CallPlan {
+    pub(super) fn parts(&self) -> (&Call, &CallAction) {
+        (&self.call, &self.action)
+    }
 }
 
 /// The action that a call needs.
@@ -103,30 +110,32 @@ impl CallOutcome {
 
 /// Decides which action a call needs.
 pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
-    let PendingCall { step, call, progress, .. } = pending;
+    let PendingCall { origin, call, progress, .. } = pending;
     let action = match &progress {
         Progress::Denied { reason } => {
             CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
         }
+        Progress::Forgotten => CallAction::Close(CallOutcome::new(Outcome::Unknown, FORGOTTEN)),
         Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
         _ => match parse_call(tools, &call) {
             // The tool may have been another one then, and the call may have taken effect.
-            Err(_) if progress == Progress::Unknown => CallAction::AskEnd,
+            Err(_) if progress.is_in_doubt() => CallAction::AskEnd,
             Err(outcome) => CallAction::Close(outcome),
             Ok((tool, arguments)) => {
-                let key = CallKey::derive(step, call.id.clone());
+                let key = CallKey::derive(origin.answer, call.id.clone());
                 // Methods of the tool may panic.
                 let choose = AssertUnwindSafe(|| choose_action(tool, arguments, key, &progress));
-                catch_unwind(choose).unwrap_or_else(|_| match progress {
-                    Progress::Unknown => CallAction::AskEnd,
-                    _ => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
+                catch_unwind(choose).unwrap_or_else(|_| match progress.is_in_doubt() {
+                    true => CallAction::AskEnd,
+                    false => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
                 })
             }
         },
     };
-    CallPlan { call, action }
+    CallPlan { call, origin, action }
 }
 
+const FORGOTTEN: &str = "unknown: what was asked for was forgotten; it was not made again";
 const SUPERSEDED: &str = "not made, or not finished: the user said something else first";
 
 pub(super) const PANICKED: &str = "failed: the tool panicked";
@@ -180,7 +189,8 @@ fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, prog
     // A workflow goes on from its own record; any other tool would do anew what it did before it was paused.
     let is_paused = matches!(progress, Progress::Paused { .. });
     let is_in_doubt = *progress == Progress::Unknown || (is_paused && !tool.tool().only_runs_workflows());
-    if is_in_doubt && nature == Nature::Effectful {
+    // A call that is held is not made again by itself, even if that changes nothing.
+    if is_in_doubt && nature == Nature::Effectful || *progress == Progress::HeldUnknown {
         return CallAction::AskEnd;
     }
     let key = match &nature {
@@ -211,15 +221,15 @@ fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, prog
 const HELD: &str = "it was asked for on another branch, or before the session was adopted";
 
 /// Returns an error that names every call that a person has to decide on.
-pub(super) fn undecided(plans: &[CallPlan]) -> Option<Error> {
+pub(super) fn undecided<'a>(calls: impl IntoIterator<Item = (&'a Call, &'a CallAction)>) -> Option<Error> {
     let (mut waiting, mut unknown) = (Vec::new(), Vec::new());
-    for CallPlan { call, action } in plans {
+    for (call, action) in calls {
         match action {
             CallAction::AskApproval { .. } => waiting.push(format!("`{}` ({})", call.id, call.tool)),
             CallAction::AskEnd => unknown.push(format!("`{}` ({})", call.id, call.tool)),
             CallAction::AskBelow(calls) => {
                 for PendingCall { call, progress, .. } in calls {
-                    let list = if *progress == Progress::Unknown { &mut unknown } else { &mut waiting };
+                    let list = if progress.is_in_doubt() { &mut unknown } else { &mut waiting };
                     list.push(format!("`{}` ({})", call.id, call.tool));
                 }
             }

@@ -15,7 +15,7 @@ use crate::tool::ToolCx;
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
 pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<CallPlan>) -> Result<OutputVisibility> {
     repeat_decisions(session, replay, &mut plans);
-    if let Some(error) = undecided(&plans) {
+    if let Some(error) = undecided(plans.iter().map(CallPlan::parts)) {
         return Err(error.with_session(session));
     }
     let mut calls: Vec<ReplayedCall> = plans.into_iter().map(ReplayedCall::new).collect();
@@ -132,7 +132,7 @@ struct ReplayedCall {
 }
 
 impl ReplayedCall {
-    fn new(CallPlan { call, action }: CallPlan) -> Self {
+    fn new(CallPlan { call, action, .. }: CallPlan) -> Self {
         ReplayedCall { call, action, cx: None, is_closed: false }
     }
 
