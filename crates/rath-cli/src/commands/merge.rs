@@ -48,6 +48,8 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         if loaded.warn() == Exit::Differs {
             return Err(loaded.damaged());
         }
+        // The merge would be a session of others too, whose files are not written.
+        loaded.require_own()?;
     }
     let store: Store = match &ours.source {
         Source::Store(store, ..) => store.clone(),

@@ -189,7 +189,7 @@ const READING: [&str; 9] = [
 ];
 
 /// Commands that would run something of the session, or write files for it. Each ends with 4: a person has to decide.
-const ACTING: [&str; 11] = [
+const ACTING: [&str; 13] = [
     "resume SESSION --model script:script.jsonl STORE",
     "resume SESSION no,_don't --model script:script.jsonl --anyway STORE",
     "resume SESSION --model script:script.jsonl --sandbox isolated:. STORE",
@@ -201,15 +201,19 @@ const ACTING: [&str; 11] = [
     "check touch_checked --session SESSION STORE",
     "replay SESSION --tools STORE",
     "replay SESSION --from head --model script:script.jsonl STORE",
+    "bisect SESSION --sandbox local:. STORE -- touch bisected",
+    "merge SESSION SESSION --strategy concat STORE",
 ];
 
 /// The commands that a session file takes instead.
-const ACTING_ON_FILE: [&str; 5] = [
+const ACTING_ON_FILE: [&str; 7] = [
     "run --model script:script.jsonl STORE",
     "run more --model script:script.jsonl --sandbox local:. STORE",
     "run --model script:script.jsonl --approve c9 STORE",
     "review s.rath --approve c9",
     "replay s.rath --tools",
+    "bisect s.rath --sandbox local:. -- touch bisected",
+    "merge s.rath s.rath --strategy concat",
 ];
 
 #[test]
