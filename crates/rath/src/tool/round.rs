@@ -171,6 +171,8 @@ fn format_duration(time: Duration) -> String {
 /// The state of the calls of a round.
 struct Round {
     slots: Vec<CallSlot>,
+    /// The ids that several calls have.
+    shared_ids: HashSet<CallId>,
     /// The number of results that are appended.
     appended: usize,
     /// The number of calls that have ended and may have changed how a path resolves.
@@ -225,6 +227,8 @@ enum CallState {
 
 impl Round {
     fn new(plans: Vec<CallPlan>) -> Self {
+        let mut ids = HashSet::new();
+        let shared_ids = plans.iter().map(|plan| &plan.call.id).filter(|id| !ids.insert(*id)).cloned().collect();
         let slots = plans.into_iter().map(|CallPlan { call, action, .. }| {
             let state = match action {
                 CallAction::Close(outcome) => {
@@ -243,6 +247,7 @@ impl Round {
         });
         Round {
             slots: slots.collect(),
+            shared_ids,
             appended: 0,
             changes: 0,
             visibility: OutputVisibility::Full,
@@ -256,9 +261,6 @@ impl Round {
         let mut earlier = TouchSet::default();
         self.resolve_new_touches().await?;
         let root = self.files.root();
-        let mut ids = HashSet::new();
-        let shared_ids: HashSet<CallId> =
-            self.slots.iter().map(|slot| &slot.call.id).filter(|id| !ids.insert(*id)).cloned().collect();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
                 CallState::Running { touches, .. } => earlier.add(touches),
@@ -289,7 +291,7 @@ impl Round {
                     let paused = ready.paused_work(session, &slot.call);
                     // Of a call that is made again, too: its changes are those since this start. Of two calls with one id,
                     // a second start would be that of the second call.
-                    if ready.progress != Progress::Unknown || !shared_ids.contains(&slot.call.id) {
+                    if ready.progress != Progress::Unknown || !self.shared_ids.contains(&slot.call.id) {
                         session.push(ready.start_step(&slot.call));
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
