@@ -88,7 +88,6 @@ mod limits;
 mod local;
 #[cfg(all(not(unix), feature = "process"))]
 mod local_unsupported;
-#[cfg(unix)]
 mod private_paths;
 #[cfg(all(unix, feature = "process"))]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
@@ -112,6 +111,7 @@ pub use self::isolated::Isolated;
 #[cfg(all(unix, feature = "process"))]
 pub use self::local::Local;
 #[cfg(all(target_os = "linux", feature = "process"))]
+pub use self::private_paths::private_paths_in;
 pub use self::process::hide_environment;
 pub use self::registry::Registry;
 pub use self::root::Root;

@@ -1,8 +1,7 @@
 //! The private files of a home directory. They are kept from commands and from file tools if the home directory is in the
 //! workspace.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Files and directories with keys, passwords, mail and histories, relative to the home directory.
 pub(crate) const PRIVATE_HOME_PATHS: [&str; 22] = [
@@ -30,10 +29,39 @@ pub(crate) const PRIVATE_HOME_PATHS: [&str; 22] = [
     ".pgpass",
 ];
 
-/// Returns the private paths below a directory, each as the names that lead to it.
-pub(crate) fn private_paths_in(directory: &Path) -> Vec<Vec<OsString>> {
+/// Returns the paths below a directory that tools neither read nor write, relative to it: the private files of the home directory, and
+/// the user's key and configuration of rath, wherever they are.
+///
+/// The paths need not exist. One that is a link is there twice, if it leads to another place in the directory.
+///
+/// ```
+/// use std::path::Path;
+///
+/// let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
+/// if let Some(home) = home {
+///     assert!(rath_sandbox::private_paths_in(&home).iter().any(|path| path == Path::new(".ssh")));
+/// }
+/// ```
+pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
-    let Some(inside) = home.as_ref().and_then(|home| home.strip_prefix(directory).ok()) else { return Vec::new() };
-    let paths = PRIVATE_HOME_PATHS.iter().map(|path| inside.join(path));
-    paths.map(|path| path.iter().map(|name| name.to_owned()).collect()).collect()
+    let home = home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+    let mut paths = Vec::new();
+    for path in home.chain(own_directories()) {
+        for path in [path.canonicalize().ok(), Some(path)].into_iter().flatten() {
+            if let Ok(inside) = path.strip_prefix(&directory)
+                && !inside.as_os_str().is_empty()
+                && !paths.iter().any(|known| known == inside)
+            {
+                paths.push(inside.to_owned());
+            }
+        }
+    }
+    paths
+}
+
+/// Returns the directories of the user's key and configuration, if they are not in their usual places in the home directory.
+pub(crate) fn own_directories() -> impl Iterator<Item = PathBuf> {
+    let named = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
+    named.map(|named| PathBuf::from(named).join("rath")).filter(|path| path.is_absolute())
 }

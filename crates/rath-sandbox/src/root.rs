@@ -80,7 +80,8 @@ impl Root {
         #[cfg(target_os = "linux")]
         let flags = flags | OFlags::PATH;
         let fd = rustix::fs::open(&path, flags, Mode::empty())?;
-        let private = private_paths_in(&path);
+        let names = |path: &PathBuf| path.iter().map(|name| name.to_owned()).collect();
+        let private = private_paths_in(&path).iter().map(names).collect();
         Ok(Root { path, fd, private, uses_openat2: true })
     }
 

@@ -208,6 +208,8 @@ pub struct Workspace {
     /// they are tracked, although they are ignored.
     removed: Option<BTreeSet<Vec<u8>>>,
     secret_finder: Option<Arc<SecretFinder>>,
+    /// The paths that are neither stored nor written.
+    left_out: BTreeSet<Vec<u8>>,
     /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
     /// True if `known` is newer than the index.
@@ -265,6 +267,7 @@ impl Workspace {
             limits,
             removed,
             secret_finder: None,
+            left_out: BTreeSet::new(),
             known,
             unsaved,
             overlay,
@@ -306,6 +309,13 @@ impl Workspace {
         self.secret_finder = Some(find);
     }
 
+    /// Leaves files and directories of the user out, by their paths relative to the directory: no version of them is stored, nothing is
+    /// reported of them, and a tree that has such a path is not restored. Forks do not have them.
+    pub fn leave_out(&mut self, paths: &[PathBuf]) {
+        let names = |path: &PathBuf| path.iter().map(|name| name.as_encoded_bytes().to_vec()).collect::<Vec<_>>();
+        self.left_out = paths.iter().map(|path| names(path).join(&b'/')).collect();
+    }
+
     /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -331,7 +341,8 @@ impl Workspace {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
         let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.removed.as_ref()));
-        let dir = walk::walk(&root, &self.objects, &batch, limits, known, self.secret_finder.as_deref())?;
+        let leaves = (self.secret_finder.as_deref(), &self.left_out);
+        let dir = walk::walk(&root, &self.objects, &batch, limits, known, leaves)?;
         batch.finish()?;
         if let (Some(removed), Some(known)) = (&mut self.removed, &self.known) {
             removed.extend(changes::removed_paths(known, &dir));
@@ -343,6 +354,18 @@ impl Workspace {
 
     /// Applies changes to the files of a snapshot.
     fn apply(&self, now: &Snapshot, changed: &[changes::TreeChange]) -> Result<()> {
+        let is_left_out = |path: &[u8]| {
+            let mut ends =
+                path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end).chain([path.len()]);
+            ends.any(|end| self.left_out.contains(&path[..end]))
+        };
+        if let Some(change) = changed.iter().find(|change| !self.left_out.is_empty() && is_left_out(&change.path)) {
+            let path = paths::path_text(&change.path);
+            return Err(Error::new(
+                ErrorKind::Directory,
+                format!("`{path}` is a private file of the user, and is not restored"),
+            ));
+        }
         let root = self.open_root()?;
         Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &now.dir }.run(changed)
     }
@@ -445,6 +468,7 @@ impl Workspace {
             limits,
             removed: self.removed.clone(),
             secret_finder: self.secret_finder.clone(),
+            left_out: BTreeSet::new(),
             known,
             unsaved: true,
             overlay,

@@ -70,6 +70,8 @@ pub(crate) struct Walk<'a> {
     keeps_tracked: Option<&'a BTreeSet<Vec<u8>>>,
     /// Returns true for bytes that hold a secret.
     find_secret: Option<&'a SecretFinder>,
+    /// The paths that are skipped.
+    left_out: &'a BTreeSet<Vec<u8>>,
     open: Arc<AtomicUsize>,
 }
 
@@ -90,10 +92,10 @@ pub(crate) fn walk(
     batch: &Batch<'_>,
     (max_file_size, limits): (u64, SnapshotLimits),
     (known, keeps_tracked): (Option<Arc<Dir>>, Option<&BTreeSet<Vec<u8>>>),
-    find_secret: Option<&SecretFinder>,
+    (find_secret, left_out): (Option<&SecretFinder>, &BTreeSet<Vec<u8>>),
 ) -> Result<Arc<Dir>> {
     let (usage, since, open) = (SnapshotUsage::new(limits), disk::file_clock_now(), Arc::default());
-    let walk = Walk { root, objects, batch, since, max_file_size, usage, keeps_tracked, find_secret, open };
+    let walk = Walk { root, objects, batch, since, max_file_size, usage, keeps_tracked, find_secret, left_out, open };
     let result = Mutex::new(None);
     let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
     pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, jobs| {
@@ -176,7 +178,7 @@ impl Walk<'_> {
         self.usage.add_names(listing.entries.len())?;
         path.clear();
         dir.patterns = self.patterns(opened, listing, known, content);
-        if parent_rules.is_some() || dir.patterns.is_some() {
+        if parent_rules.is_some() || dir.patterns.is_some() || !self.left_out.is_empty() {
             *path = node.path();
         }
         let rules = match &dir.patterns {
@@ -201,6 +203,13 @@ impl Walk<'_> {
             let is_rath = name.eq_ignore_ascii_case(b".rath");
             if is_rath && node.depth == 0 {
                 continue;
+            }
+            if !self.left_out.is_empty() {
+                path.truncate(base);
+                path.extend_from_slice(name);
+                if self.left_out.contains(path) {
+                    continue;
+                }
             }
             let before = known.and_then(|known| find_from(known, &mut position, name).map(|entry| (known, entry)));
             let mut stat = None;

@@ -218,6 +218,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
+    let mut inside_workspace = Vec::new();
     for path in hidden.chain(secret).chain(private).chain(sockets) {
         let path = match path.canonicalize() {
             Ok(path) => path,
@@ -231,12 +232,18 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         };
         let cover = if path.is_dir() { empty_dir } else { Path::new("/dev/null") };
         match path.strip_prefix(request.directory) {
-            Ok(inside) => plan.cover(cover, &request.mount_path.join(inside))?,
-            Err(_) if is_shown_in(&path) => plan.cover(cover, &path)?,
+            Ok(inside) => inside_workspace.push((request.mount_path.to_owned(), inside.to_owned(), cover)),
+            Err(_) if is_shown_in(&path) => {
+                let above = writable.iter().map(|(_, above)| above).find(|above| path.starts_with(above));
+                if let Some((above, inside)) = above.and_then(|above| Some((above, path.strip_prefix(above).ok()?))) {
+                    inside_workspace.push((above.clone(), inside.to_owned(), cover));
+                }
+            }
             Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
             Err(_) => plan.cover(cover, &path)?,
         }
     }
+    plan.cover_pinned(&inside_workspace)?;
     if let (None, Some(git)) = (request.commit, request.git_directory) {
         plan.protect_git(request, git, IfMissing::Skip)?;
     }
@@ -426,6 +433,19 @@ impl MountPlan {
         let (from, at, if_missing) = (c_path(with)?, c_path(at)?, IfMissing::Skip);
         self.push(SpawnStep::Cover, MountOp::Cover { from, at, if_missing });
         Ok(())
+    }
+
+    /// Hides paths in directories that commands can write. The directories above them cannot be renamed: a later command would see them
+    /// under another name.
+    fn cover_pinned(&mut self, paths: &[(PathBuf, PathBuf, &Path)]) -> Result<()> {
+        let parents =
+            paths.iter().flat_map(|(above, path, _)| path.ancestors().skip(1).map(move |parent| (above, parent)));
+        let parents = parents.filter(|(_, parent)| !parent.as_os_str().is_empty());
+        // In this order the outer ones come first.
+        for parent in parents.map(|(above, parent)| above.join(parent)).collect::<BTreeSet<_>>() {
+            self.push(SpawnStep::Cover, MountOp::Pin(c_path(&parent)?));
+        }
+        paths.iter().try_for_each(|(above, path, cover)| self.cover(cover, &above.join(path)))
     }
 
     /// Makes a `.git` of the workspace read-only, unless the request says otherwise.

@@ -29,6 +29,8 @@ use crate::error::{Error, Result};
 use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
+#[cfg(target_os = "linux")]
+use crate::private_paths::own_directories;
 use crate::root::Root;
 use crate::temp_dir::TempDir;
 
@@ -127,9 +129,7 @@ impl IsolatedOptions {
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         // The user's key and configuration, if they are not in the home directory, which is hidden.
-        let own = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
-        let own: Vec<PathBuf> =
-            own.map(|own| PathBuf::from(own).join("rath")).filter(|own| own.is_absolute()).collect();
+        let own: Vec<PathBuf> = own_directories().collect();
         let kept_out = self.kept_out();
         // What is in a `.rath` of the workspace is hidden with it.
         let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {

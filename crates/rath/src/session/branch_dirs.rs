@@ -18,7 +18,7 @@ use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::policy::{ActivePolicy, Guard};
-use crate::sandbox::{RATH_DIR, Root, Sandbox};
+use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
@@ -262,7 +262,11 @@ impl BranchDirs {
     fn workspace(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Workspace> {
         let index = self.index(directory, store);
         let mut workspace = match Some(directory) == self.sandbox.directory() {
-            true => Workspace::open(directory, store.objects(), &index)?,
+            true => {
+                let mut workspace = Workspace::open(directory, store.objects(), &index)?;
+                workspace.leave_out(&private_paths_in(directory));
+                workspace
+            }
             false => Workspace::open_fork(directory, store.objects(), &index)?,
         };
         hide_in_versions(&mut workspace, secrets);

@@ -281,7 +281,7 @@ fn a_forgotten_step_puts_nothing_into_force() {
     assert_eq!((progress(&session).as_str(), session.place().is_some()), ("Approved", true));
     let head = session.head().expect("a step").redacted();
     let forgotten = Session::resume_own(rath::record::Record::at(head));
-    assert_eq!((progress(&forgotten).as_str(), forgotten.place()), ("Held", None));
+    assert_eq!((progress(&forgotten).as_str(), forgotten.place()), ("HeldUnknown", None));
     let first = forgotten.as_record().steps()[0].id();
     assert!(forgotten.at(first).expect("a step").is_guest());
     // In a merge it voids no place but its own.

@@ -20,8 +20,25 @@ pub(super) fn attacks() -> Vec<Attack> {
     };
     all.push(start("a run started in the home directory by mistake", "home"));
     all.push(start("a run started above the home directory by mistake", ""));
+    all.extend(RENAMES.iter().map(|(name, directory, lines)| {
+        Attack::new(name, Plane::Walls, HoldsIn::Isolated, move |trial| {
+            let calls: Vec<_> = lines.iter().map(|line| shell(line)).collect();
+            try_calls(trial, directory, &calls)
+        })
+    }));
+    all.push(Attack::new("the key of rath in a named directory, renamed", Plane::Walls, HoldsIn::Isolated, try_named));
+    all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
+    all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
     all
 }
+
+/// Commands, one after the other: a directory above a private file is renamed, and then the file is read under its new name.
+const RENAMES: &[(&str, &str, &[&str])] = &[
+    ("the key of rath renamed with its directory", "home", &["mv .local l", "cat l/share/rath/user.key"]),
+    ("the key of rath renamed with its parent", "home", &["mv .local/share .local/s", "cat .local/s/rath/user.key"]),
+    ("a directory of keys renamed", "home", &["mv .ssh s", "cat s/id"]),
+    ("a home renamed from above", "", &["mv home h", "cat h/.ssh/id h/.netrc"]),
+];
 
 type HomeRow = (&'static str, HoldsIn, fn() -> Value);
 
@@ -60,12 +77,17 @@ fn private_place() -> Place {
 }
 
 fn try_call(trial: Trial, call: &Value) -> Observation {
+    try_calls(trial, "home", std::slice::from_ref(call))
+}
+
+fn try_calls(trial: Trial, directory: &str, calls: &[Value]) -> Observation {
     let place = private_place();
-    let [model, script] = place.script(&[json!({"calls": [call]})]);
+    let turns: Vec<_> = calls.iter().map(|call| json!({"calls": [call]})).collect();
+    let [model, script] = place.script(&turns);
     let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full"];
     let mut command = place.command(&[&run[..], &["--sandbox", trial.sandbox.uri()]].concat());
     let home = if trial.guard == Guard::On { "home" } else { "elsewhere" };
-    let output = command.current_dir(place.path("home")).env("HOME", place.path(home)).output().expect("rath runs");
+    let output = command.current_dir(place.path(directory)).env("HOME", place.path(home)).output().expect("rath runs");
     let text = results(&output);
     assert!(output.status.success(), "{text}");
     let is_written = place.path("home/.ssh/authorized_keys").exists();
@@ -80,4 +102,65 @@ fn try_start(trial: Trial, directory: &str) -> Observation {
     let home = if trial.guard == Guard::On { "home" } else { "elsewhere/none" };
     let output = command.current_dir(place.path(directory)).env("HOME", place.path(home)).output().expect("rath runs");
     Observation::new(place.path(directory).join("new").exists(), printed(&output))
+}
+
+/// Reads a key that `XDG_DATA_HOME` places in the workspace. Without the guard it is the key of another user.
+fn try_named(trial: Trial) -> Observation {
+    let place = private_place();
+    place.write("work/var/data/rath/user.key", CANARY);
+    let calls =
+        ["mv var v", "cat v/data/rath/user.key var/data/rath/user.key"].map(|line| json!({"calls": [shell(line)]}));
+    let [model, script] = place.script(&calls);
+    let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full"];
+    let mut command = place.command(&[&run[..], &["--sandbox", trial.sandbox.uri()]].concat());
+    if trial.guard == Guard::On {
+        command.env("XDG_DATA_HOME", place.path("work/var/data"));
+    }
+    let text = results(&command.output().expect("rath runs"));
+    Observation::new(text.contains(CANARY), text)
+}
+
+/// Lets an agent write a file in a home directory, and returns the place.
+fn worked_in_home(trial: Trial) -> Place {
+    let place = private_place();
+    let write = tool("write_file", json!({"path": "new", "text": "new"}));
+    let [model, script] = place.script(&[json!({"calls": [write]})]);
+    let run = ["run", "Go.", &model, &script, "--mode", "full", "--sandbox", trial.sandbox.uri()];
+    let output = in_home(&place, trial, &run).output().expect("rath runs");
+    assert!(output.status.success(), "{}", printed(&output));
+    place
+}
+
+fn in_home(place: &Place, trial: Trial, args: &[&str]) -> std::process::Command {
+    let mut command = place.command(args);
+    let home = if trial.guard == Guard::On { "home" } else { "elsewhere" };
+    command.current_dir(place.path("home")).env("HOME", place.path(home));
+    command
+}
+
+fn only_session(place: &Place, trial: Trial) -> String {
+    let listed = in_home(place, trial, &["ls", "--json"]).output().expect("rath runs");
+    let line: Value = serde_json::from_slice(&listed.stdout).expect("one session");
+    line["session"].as_str().expect("an id").to_owned()
+}
+
+fn try_checkout(trial: Trial) -> Observation {
+    let place = worked_in_home(trial);
+    let session = only_session(&place, trial);
+    let output = in_home(&place, trial, &["checkout", &session, "../outside/copy"]).output().expect("rath runs");
+    assert!(place.path("outside/copy/new").exists(), "{}", printed(&output));
+    let files = place.survey("outside/copy");
+    Observation::new(files.values().any(|file| file.contains(CANARY)), format!("{files:?}"))
+}
+
+fn try_fork(trial: Trial) -> Observation {
+    let place = worked_in_home(trial);
+    let session = only_session(&place, trial);
+    let fork = in_home(&place, trial, &["fork", &session]).output().expect("rath runs");
+    let fork = String::from_utf8_lossy(&fork.stdout).trim().to_owned();
+    let calls = json!([read(".ssh/id"), read(".config/gh/hosts.yml"), read(".local/share/rath/user.key")]);
+    let [model, script] = place.script(&[json!({"calls": calls})]);
+    let resume = ["resume", &fork, "Go on.", &model, &script, "--json", "--mode", "full", "--anyway"];
+    let text = results(&in_home(&place, trial, &resume).output().expect("rath runs"));
+    Observation::new(text.contains(CANARY), text)
 }
