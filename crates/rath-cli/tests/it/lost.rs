@@ -196,3 +196,35 @@ fn a_lost_store_beside_versions_of_files_says_that_they_are_kept() {
         "#]],
     );
 }
+
+/// The seals are no signatures: a row whose totals were changed and sealed anew is read.
+#[test]
+fn forged_totals_in_a_database_stop_neither_ls_nor_gc() {
+    let (folder, _) = sessions();
+    let folder = folder.path();
+    let connection = Connection::open(folder.join("s.db")).expect("a database");
+    let sql = "SELECT id, family, title, state FROM branches WHERE b = 1";
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let (id, family, title, state): (Vec<u8>, Vec<u8>, String, Vec<u8>) =
+        connection.query_row(sql, [], row).expect("a session");
+    // Before the totals are four numbers, a time and the id of a step, and at the end are the signature and the seal.
+    let (totals, sealed) = (4 * 8 + 8 + 32, state.len() - 16);
+    let mut listed = 0;
+    for at in (totals..sealed).step_by(4) {
+        for byte in [0x7f, 0xff] {
+            let mut forged = state[..sealed].to_vec();
+            forged[at..(at + 8).min(sealed)].fill(byte);
+            let lengths = [1_i64.to_le_bytes(), (title.len() as u64).to_le_bytes()].concat();
+            let seal = rath::record::Seal::compute(&[&id, &family, &forged, &lengths, title.as_bytes()].concat());
+            forged.extend(seal.0);
+            connection.execute("UPDATE branches SET state = ? WHERE b = 1", [forged]).expect("forged");
+            let rows = printed(folder, &["ls", "--all", "--json", "--store", "sqlite:s.db"]).lines().count();
+            listed += usize::from(rows == 3);
+            for args in [&["ls"][..], &["gc", "--dry-run"], &["gc", "--dry-run", "--older-than", "0s"]] {
+                let (code, errors) = outcome(folder, args);
+                assert!((0..=3).contains(&code) && !errors.contains("panicked"), "{at}: {args:?} {code} {errors}");
+            }
+        }
+    }
+    assert!(listed > 5, "the totals are read");
+}

@@ -75,3 +75,45 @@ fn files_that_depend_on_themselves_or_on_many_others_are_read() {
     assert_eq!(block_on(store.read(id)).expect("a session").session.text(), None);
     assert!(block_on(store.read(branch(0))).expect("a session").session.head().is_some());
 }
+
+/// The number of a writer cannot grow further.
+#[test]
+fn a_file_whose_last_writer_has_the_largest_number_is_continued() {
+    use rath::record::Seal;
+    let folder = rath_test_support::temp_dir();
+    let open = || block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+    let store = open();
+    let session = block_on(Session::user("first").record(&store)).expect("recorded");
+    block_on(session.durable()).expect("durable");
+    let id = session.id();
+    close(session, store);
+    let path = folder.path().join("store").join(format!("{id}.jsonl"));
+    let text = std::fs::read_to_string(&path).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    // Rows that are changed are sealed anew, and so are all that follow.
+    let (mut forged, mut prev) = (String::new(), None::<String>);
+    for line in lines {
+        let mut sealed = line[r#"{"seal":""#.len() + Seal::HEX_DIGITS + 2..]
+            .replace(r#""open":1,"#, &format!(r#""open":{},"#, i64::MAX));
+        if let Some(prev) = &prev {
+            let start = r#""prev":""#.len();
+            sealed.replace_range(start..start + Seal::HEX_DIGITS, prev);
+        }
+        let seal = Seal::compute(sealed.as_bytes()).to_string();
+        forged += &format!("{{\"seal\":\"{seal}\",{sealed}\n");
+        prev = Some(seal);
+    }
+    assert!(forged.contains(&format!(r#""open":{}"#, i64::MAX)), "{forged}");
+    std::fs::write(&path, forged).expect("written");
+    for text in ["second", "third"] {
+        let store = open();
+        let mut session = block_on(store.resume(id)).expect("resumed").complete().expect("complete");
+        session.push(Chunk::user(text));
+        block_on(session.durable()).expect("durable");
+        close(session, store);
+        let store = open();
+        assert!(block_on(store.check()).expect("checked").damage.is_empty());
+        assert!(block_on(store.list()).expect("a list")[0].holder.is_none());
+    }
+    assert_eq!(block_on(open().read(id)).expect("read").session.chunk_count(), 3);
+}
