@@ -4,9 +4,10 @@
 //! locked meanwhile, and only appended to: a line that a kill cut off is left out.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rath_workspace::read_at_most;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,10 @@ enum PendingLine {
 
 /// The most bytes of a list: those of some ten thousand collections.
 const MAX_LIST_BYTES: u64 = 16 << 20;
+
+/// The time to wait while another process changes the list, and the pause between two attempts.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(30);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl PendingDirs {
     pub(super) fn of(store: &Store) -> Self {
@@ -71,7 +76,7 @@ impl PendingDirs {
         let Some(path) = &self.path else { return Ok(()) };
         rath_dir::check_file(path)?;
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        file.lock()?;
+        lock_within(&file, path, MAX_LOCK_WAIT)?;
         let mut bytes = Vec::new();
         (&file).take(MAX_LIST_BYTES + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_LIST_BYTES {
@@ -93,6 +98,26 @@ impl PendingDirs {
         file.seek(io::SeekFrom::End(0))?;
         file.write_all(new.as_bytes())?;
         file.sync_all()
+    }
+}
+
+/// Locks the list. Fails if another process keeps it locked.
+fn lock_within(file: &File, path: &Path, max_wait: Duration) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= max_wait => {
+                let (path, seconds) = (path.display(), max_wait.as_secs());
+                let message = format!(
+                    "another process has kept the list of directories {path} locked for {seconds} seconds; try again when that \
+                     process has ended"
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+        }
     }
 }
 
@@ -133,5 +158,18 @@ mod tests {
         }
         file.set_len(1 << 20).expect("shortened");
         assert_eq!(list.read().expect("read"), BTreeSet::from([directory]));
+    }
+    #[test]
+    fn waiting_for_a_list_ends_with_an_error_that_names_it() {
+        let folder = rath_test_support::temp_dir();
+        let path = folder.path().join("store.gc");
+        let open = || File::options().append(true).create(true).open(&path).expect("opened");
+        let (other, own, short) = (open(), open(), Duration::from_millis(20));
+        other.lock().expect("locked");
+        let message = lock_within(&own, &path, short).expect_err("it is locked").to_string();
+        assert!(message.starts_with("another process has kept the list of directories"), "{message}");
+        assert!(message.contains("store.gc locked for 0 seconds; try again"), "{message}");
+        drop(other);
+        lock_within(&own, &path, short).expect("it is free");
     }
 }
