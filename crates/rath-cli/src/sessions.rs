@@ -37,6 +37,11 @@ impl StoreArg {
         open(&self.store, Create::IfMissing).await
     }
 
+    /// Returns true if this is the store with that URI.
+    pub(crate) fn has_uri(&self, uri: &str) -> bool {
+        self.store == uri
+    }
+
     /// Returns the option that names this store in a hint.
     pub(crate) fn option(&self) -> String {
         store_option(&self.store)

@@ -168,6 +168,11 @@ pub enum SkipReason {
         /// The error.
         why: String,
     },
+    /// Another store or session file is at the place of one whose sessions name versions.
+    ReplacedStore {
+        /// The URI of the store.
+        uri: String,
+    },
     /// The versions are damaged, so it is not known what they consist of.
     Damaged {
         /// The error.
@@ -193,7 +198,7 @@ impl Gc {
         self
     }
 
-    /// Frees the versions that only this store names, which is gone.
+    /// Frees the versions that only this store names, which is gone. A store that is at its place and can be read keeps its own.
     pub fn without_store(mut self, uri: impl Into<String>) -> Self {
         self.without.push(uri.into());
         self
@@ -265,8 +270,12 @@ impl Gc {
 /// # }
 /// ```
 pub async fn keep_versions_of(store: &Store, directory: &Path) -> Result<()> {
-    let (uri, directory) = (StoreUri::of(store), directory.to_owned());
-    run_blocking(move || uri.map_or(Ok(()), |uri| StoreList::add_if_used(&directory, &uri))).await
+    let (store, directory) = (store.clone(), directory.to_owned());
+    run_blocking(move || match StoreUri::of(&store) {
+        Some(uri) => StoreList::add_if_used(&directory, &uri, || Ok(store.make_id()?)),
+        None => Ok(()),
+    })
+    .await
 }
 
 /// The directories that a collection looks at.
@@ -305,7 +314,7 @@ fn find_directories(
 /// Returns true if a store is in the list of a directory. Blocks.
 fn is_listed(root: &Path, store: Option<&StoreUri>) -> bool {
     let listed = StoreList::of(root).read().unwrap_or_default();
-    listed.iter().any(|uri| Some(&StoreUri::from_list(uri, root)) == store)
+    listed.iter().any(|listed| Some(&listed.uri(root)) == store)
 }
 
 /// Returns true if versions of the files in a directory are stored. Blocks.

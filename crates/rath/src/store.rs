@@ -17,6 +17,7 @@ pub(crate) mod rath_dir;
 mod registry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod store_id;
 mod title;
 mod user_key;
 mod writer_thread;
@@ -26,7 +27,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rath_record::lineage::Lineage;
@@ -44,6 +45,7 @@ pub use rath_record::codec::Signature;
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
+pub use store_id::StoreId;
 pub use user_key::UserKey;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
@@ -78,6 +80,8 @@ struct StoreInner {
     backend: Arc<dyn StoreBackend>,
     rows: Arc<StepPlaces>,
     signer: Arc<Signer>,
+    /// The id that lists of stores have, once it is asked for.
+    id: OnceLock<Option<StoreId>>,
     /// Dropped after the backend: the writer thread is the last to drop that, which may touch the disk.
     writer_thread: OpenWriter,
 }
@@ -104,6 +108,15 @@ pub trait StoreBackend: Send + Sync + 'static {
     /// Returns the file or directory on this machine that holds the store, if there is one. Tools must not write it.
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Returns the id of this store, by which it is told from a later one at the same place. A store that has none gets a durable one
+    /// if `create` allows that.
+    ///
+    /// The default has none: then a store that was lost and made anew is taken for the earlier one.
+    fn id(&self, create: Create) -> Result<Option<StoreId>> {
+        let _ = create;
+        Ok(None)
     }
 
     /// Appends a group of writes, all of them durable on return.
@@ -481,7 +494,10 @@ impl Store {
     fn start(backend: Arc<dyn StoreBackend>, signer: Signer) -> Result<Self> {
         let (rows, signer) = (Arc::new(StepPlaces::new()), Arc::new(signer));
         let writer_thread = OpenWriter(WriterThread::start(backend.clone(), rows.clone())?);
-        Ok(Store(Arc::new(StoreInner { backend, rows, signer, writer_thread }), Secrets::default()))
+        Ok(Store(
+            Arc::new(StoreInner { backend, rows, signer, id: OnceLock::new(), writer_thread }),
+            Secrets::default(),
+        ))
     }
 
     /// Lets every session that is read or recorded by this handle hide these values, as [`Session::hiding`] does.
@@ -613,6 +629,20 @@ impl Store {
     /// Calls a function with the JSON of every step of some sessions, and the session. Blocks.
     pub(crate) fn visit_json(&self, families: &[BranchId], mut visit: impl FnMut(BranchId, &str)) -> Result<()> {
         self.0.backend.visit_json(families, &self.0.rows, &mut visit)
+    }
+
+    /// Returns the id of the store, if it has one. Blocks.
+    pub(crate) fn id(&self) -> Result<Option<StoreId>> {
+        self.0.backend.id(Create::Never)
+    }
+
+    /// Returns the id of the store, which gets a durable one if it has none. Blocks when it is called first.
+    pub(crate) fn make_id(&self) -> Result<Option<StoreId>> {
+        if let Some(known) = self.0.id.get() {
+            return Ok(known.clone());
+        }
+        let id = self.0.backend.id(Create::IfMissing)?;
+        Ok(self.0.id.get_or_init(|| id).clone())
     }
 
     /// Returns true if the store outlives the process.

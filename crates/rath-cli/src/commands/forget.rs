@@ -94,6 +94,14 @@ fn explain_files(files: &ForgottenFiles, option: &str) {
             let message = format!("the versions in {own} were left alone: a process works there");
             output::warning(&format!("{message}\nhint: run this again when it is done"));
         }
+        Some(SkipReason::ReplacedStore { uri }) => {
+            let message = format!("the versions in {own} were left alone: another store lies at {uri}");
+            let without = format!("`rath gc --without {}{option}`", output::quote(uri));
+            output::warning(&format!(
+                "{message}, and the earlier one may name them\nhint: put the earlier one back and run this again; if it is gone \
+                 for good, {without} first"
+            ));
+        }
         Some(SkipReason::UnreadableStore { uri, why }) => {
             let message = format!("the versions in {own} were left alone: {uri} may name them, and cannot be read");
             let without = format!("`rath gc --without {}{option}`", output::quote(uri));

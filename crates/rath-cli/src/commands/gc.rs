@@ -52,7 +52,8 @@ pub(crate) struct GcArgs {
     /// ignored files such as build output
     #[arg(long)]
     force: bool,
-    /// Do not keep files for the sessions of this store, because you removed it for good; may be repeated
+    /// Do not keep files for the sessions of this store, because you removed it for good; may be repeated. A store that is there keeps
+    /// its files
     #[arg(long, value_name = "STORE")]
     without: Vec<String>,
     /// Look at the files in this directory too, and not only in those that sessions of the store worked in
@@ -187,6 +188,11 @@ impl GcArgs {
         Ok(exit)
     }
 
+    /// Returns the command that lets go of a store.
+    fn without(&self, uri: &str) -> String {
+        format!("`rath gc --without {}{}`", output::quote(uri), self.store.option())
+    }
+
     fn explain_directory(&self, report: &DirectoryReport) -> Exit {
         let own = output::path(&report.directory.join(".rath"));
         for fork in &report.kept_forks {
@@ -205,12 +211,22 @@ impl GcArgs {
                 output::note(&format!("files in {own} were left alone: a process works there"));
                 Exit::Success
             }
-            Some(SkipReason::UnreadableStore { uri, why }) => {
-                let without = format!("`rath gc --without {}{}`", output::quote(uri), self.store.option());
-                let message = format!("no files in {own} were removed: {uri} may name them, and cannot be read: {why}");
+            Some(SkipReason::ReplacedStore { uri }) => {
+                let message = format!("no files in {own} were removed: another store lies at {uri}");
                 output::warning(&format!(
-                    "{message}\nhint: if that store is gone, {without} removes what only it named"
+                    "{message}, and the versions that the earlier one named are kept\nhint: put the earlier one back; if it is \
+                     gone, {} removes what only it named",
+                    self.without(uri)
                 ));
+                Exit::Failure
+            }
+            Some(SkipReason::UnreadableStore { uri, why }) => {
+                let message = format!("no files in {own} were removed: {uri} may name them, and cannot be read: {why}");
+                let hint = match self.store.has_uri(uri) {
+                    true => format!("`rath verify{}` names the damage", self.store.option()),
+                    false => format!("if that store is gone, {} removes what only it named", self.without(uri)),
+                };
+                output::warning(&format!("{message}\nhint: {hint}"));
                 Exit::Failure
             }
             Some(reason) => {
@@ -253,6 +269,7 @@ fn directory_json(report: &DirectoryReport) -> Value {
     json.insert("kept_packs".to_owned(), json!(report.kept_packs));
     let skipped = report.skipped.as_ref().map(|reason| match reason {
         SkipReason::InUse => json!({"why": "in use"}),
+        SkipReason::ReplacedStore { uri } => json!({"store": uri, "why": "another store lies there"}),
         SkipReason::UnreadableStore { uri, why } => json!({"store": uri, "why": why}),
         SkipReason::Damaged { why } => json!({"why": why}),
         _ => json!({"why": "unknown"}),

@@ -12,8 +12,7 @@ const STORES: [&str; 2] = ["sqlite:.rath/s.db", "jsonl:.rath/s"];
 /// Runs a test on each kind of store.
 pub(crate) fn for_each_store(script: &str, test: impl Fn(&Fixture)) {
     for store in STORES {
-        let folder = crate::workshop(script).into();
-        test(&Fixture { folder, store, known: RefCell::default() });
+        test(&Fixture::in_folder(crate::workshop(script), store));
     }
 }
 
@@ -26,6 +25,10 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
+    pub(crate) fn in_folder(folder: rath_test_support::TempDir, store: &'static str) -> Self {
+        Fixture { folder: folder.into(), store, known: RefCell::default() }
+    }
+
     /// Returns the same directory with another store.
     pub(crate) fn with_store(other: &Fixture, store: &'static str) -> Self {
         Fixture { folder: other.folder.clone(), store, known: RefCell::default() }

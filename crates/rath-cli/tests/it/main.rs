@@ -11,6 +11,7 @@ mod forget;
 #[cfg(target_os = "linux")]
 mod gc;
 mod gc_keeps;
+mod gc_lost_stores;
 mod guests;
 mod hostile_text;
 #[cfg(target_os = "linux")]

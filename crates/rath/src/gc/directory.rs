@@ -1,6 +1,6 @@
 //! The collection in one directory.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipRea
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
 use crate::session::{Result, StoreList, StoreUri, occupant_branch, occupant_file};
-use crate::store::{Store, rath_dir};
+use crate::store::{Store, StoreId, rath_dir};
 
 /// The collection in one directory.
 pub(super) struct DirectoryGc {
@@ -32,6 +32,8 @@ struct AllNames {
     branches: HashSet<BranchId>,
     /// The stores that name something.
     naming: HashSet<StoreUri>,
+    /// The ids of all stores that were read.
+    ids: HashMap<StoreUri, Option<StoreId>>,
     /// The sessions of the own store that count as deleted.
     gone: HashSet<BranchId>,
 }
@@ -151,8 +153,12 @@ impl DirectoryGc {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
         // The path of a store may be written in several ways. A later collection looks for forks only where its store is listed.
-        let is_naming = |uri: &str| !has_no_kept_forks || names.naming.contains(&StoreUri::from_list(uri, &self.root));
-        StoreList::of(&self.root).retain(objects, is_naming)?;
+        StoreList::of(&self.root).retain(objects, |listed| {
+            let uri = listed.uri(&self.root);
+            // A store at whose place another one was read is gone.
+            let is_gone = listed.id().is_some() && names.ids.get(&uri).is_some_and(|id| id.as_ref() != listed.id());
+            !is_gone && (!has_no_kept_forks || names.naming.contains(&uri))
+        })?;
         let own = self.root.join(RATH_DIR);
         ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
         Ok(())
@@ -176,10 +182,14 @@ impl AllNames {
 
 impl SourceReader for AllNames {
     fn add(&mut self, source: &Source) -> Result<()> {
+        let uri = source.uri();
+        if let Some(uri) = &uri {
+            self.ids.insert(uri.clone(), source.id()?);
+        }
         match source {
             Source::OwnStore(store) => {
                 let gone = std::mem::take(&mut self.gone);
-                self.add_store(store, StoreUri::of(store).as_ref(), &gone)
+                self.add_store(store, uri.as_ref(), &gone)
             }
             Source::Store(uri, store) => self.add_store(store, Some(uri), &HashSet::new()),
             Source::File(uri, lineage) => {

@@ -8,7 +8,7 @@ use rath_record::lineage::Lineage;
 use super::SkipReason;
 use crate::blocking::run_blocking;
 use crate::session::{Error, Result, Session, StoreList, StoreUri};
-use crate::store::{Create, Registry, Store};
+use crate::store::{Create, Registry, Store, StoreId};
 
 /// A store or a session file whose steps may name versions of a directory.
 pub(super) enum Source {
@@ -18,47 +18,95 @@ pub(super) enum Source {
     File(StoreUri, Lineage),
 }
 
+impl Source {
+    /// Returns the URI; none if the store ends with the process.
+    pub(super) fn uri(&self) -> Option<StoreUri> {
+        match self {
+            Source::OwnStore(store) => StoreUri::of(store),
+            Source::Store(uri, _) | Source::File(uri, _) => Some(uri.clone()),
+        }
+    }
+
+    /// Returns the id, if it has one. Blocks.
+    pub(super) fn id(&self) -> Result<Option<StoreId>> {
+        match self {
+            Source::OwnStore(store) | Source::Store(_, store) => Ok(store.id()?),
+            Source::File(_, lineage) => Ok(StoreUri::file_id(lineage)),
+        }
+    }
+
+    /// Returns true if this is what a list with these ids means, and not another store or session at its place. Blocks.
+    fn is_listed_as(&self, ids: &[StoreId]) -> Result<bool> {
+        let id = self.id()?;
+        Ok(match self {
+            Source::OwnStore(_) | Source::Store(..) => ids.iter().all(|listed| Some(listed) == id.as_ref()),
+            // Saving another session in a file replaces the earlier one on purpose.
+            Source::File(..) => ids.is_empty() || id.is_some_and(|id| ids.contains(&id)),
+        })
+    }
+}
+
 /// Collects facts from stores and session files.
 pub(super) trait SourceReader: Send + Sized + 'static {
     /// Adds the facts of one of them. Fails if it cannot be read as a whole. Blocks.
     fn add(&mut self, source: &Source) -> Result<()>;
 
-    /// Adds the facts of all stores and session files that may name versions of a directory, but those to leave out. Fails with the
-    /// reason to keep all versions if one of them cannot be read.
+    /// Adds the facts of all stores and session files that may name versions of a directory. Fails with the reason to keep all
+    /// versions if one of them cannot be read, or another is at its place, unless it is known to be gone.
     async fn add_all(
         mut self,
         root: &Path,
         own: &Store,
-        is_left_out: impl Fn(&StoreUri) -> bool + Send,
+        is_gone: impl Fn(&StoreUri) -> bool + Send,
     ) -> Result<Self, SkipReason> {
-        self = self.add_one(&own.uri(), Ok(Source::OwnStore(own.clone()))).await?;
-        let own = StoreUri::of(own);
-        for uri in listed(root).await? {
-            if Some(&uri) != own.as_ref() && !is_left_out(&uri) {
-                self = self.add_one(&uri, open(&uri).await).await?;
+        let (own_uri, mut listed) = (StoreUri::of(own), listed(root).await?);
+        let own_at = listed.iter().position(|(uri, _)| Some(uri) == own_uri.as_ref());
+        let own_ids = own_at.map(|at| listed.swap_remove(at).1).unwrap_or_default();
+        let mut doubt;
+        (self, doubt) = self.add_one(&own.uri(), Ok(Source::OwnStore(own.clone())), own_ids).await?;
+        match doubt {
+            // This store is there: only an earlier one can be gone.
+            Some(SkipReason::ReplacedStore { .. }) if own_uri.as_ref().is_some_and(&is_gone) => {}
+            Some(reason) => return Err(reason),
+            None => {}
+        }
+        for (uri, ids) in listed {
+            (self, doubt) = self.add_one(&uri, open(&uri).await, ids).await?;
+            if let Some(reason) = doubt.filter(|_| !is_gone(&uri)) {
+                return Err(reason);
             }
         }
         Ok(self)
     }
 
-    /// Adds the facts of a source that was opened, and closes it.
+    /// Adds the facts of a source that was opened, and closes it. Returns the reason if it is not known what the store named that the
+    /// list means; `ids` are those in the list.
     async fn add_one(
         mut self,
         uri: &(dyn std::fmt::Display + Sync),
         opened: Result<Source>,
-    ) -> Result<Self, SkipReason> {
+        ids: Vec<StoreId>,
+    ) -> Result<(Self, Option<SkipReason>), SkipReason> {
         let unreadable = |why: Error| SkipReason::UnreadableStore { uri: uri.to_string(), why: why.message() };
-        let source = opened.map_err(unreadable)?;
-        let (read, source) = run_blocking(move || {
-            let added = self.add(&source);
-            Ok::<_, Error>((added.map(|()| self), source))
+        let source = match opened {
+            Ok(source) => source,
+            Err(error) => return Ok((self, Some(unreadable(error)))),
+        };
+        let (reader, added, source) = run_blocking(move || {
+            let added = self.add(&source).and_then(|()| source.is_listed_as(&ids));
+            Ok::<_, Error>((self, added, source))
         })
         .await
         .map_err(unreadable)?;
         if let Source::Store(_, store) = source {
             let _ = store.close().await;
         }
-        read.map_err(unreadable)
+        let doubt = match added {
+            Ok(true) => None,
+            Ok(false) => Some(SkipReason::ReplacedStore { uri: uri.to_string() }),
+            Err(error) => Some(unreadable(error)),
+        };
+        Ok((reader, doubt))
     }
 }
 
@@ -76,18 +124,21 @@ async fn open(uri: &StoreUri) -> Result<Source> {
     }
 }
 
-/// Returns the stores and files that may name versions of a directory, or the reason to keep all of its versions.
-async fn listed(root: &Path) -> Result<Vec<StoreUri>, SkipReason> {
+/// Returns the stores and files that may name versions of a directory, each with its ids in the list, or the reason to keep all
+/// versions of the directory.
+async fn listed(root: &Path) -> Result<Vec<(StoreUri, Vec<StoreId>)>, SkipReason> {
     let (list, directory) = (StoreList::of(root), root.to_owned());
     let read = move || Ok::<_, io::Error>((list.read()?, StoreList::find_unlisted(&directory)?));
     let (listed, unlisted) = run_blocking(read).await.map_err(|error| {
         let why = format!("the stores that may name them cannot be found: {error}");
         SkipReason::Damaged { why }
     })?;
-    let mut stores: Vec<StoreUri> = listed.iter().map(|uri| StoreUri::from_list(uri, root)).collect();
-    for uri in unlisted {
-        if !stores.contains(&uri) {
-            stores.push(uri);
+    let mut stores: Vec<(StoreUri, Vec<StoreId>)> = Vec::new();
+    let listed = listed.iter().map(|store| (store.uri(root), store.id().cloned()));
+    for (uri, id) in listed.chain(unlisted.into_iter().map(|uri| (uri, None))) {
+        match stores.iter_mut().find(|(known, _)| *known == uri) {
+            Some((_, ids)) => ids.extend(id),
+            None => stores.push((uri, id.into_iter().collect())),
         }
     }
     Ok(stores)

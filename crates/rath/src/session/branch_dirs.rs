@@ -13,7 +13,7 @@ use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::put_back::{PutBackReport, Refusal, put_back};
-use super::store_list::{StoreList, StoreUri};
+use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
@@ -32,7 +32,7 @@ pub(crate) struct BranchDirs {
     opening: Mutex<()>,
     state: Mutex<DirAssignments>,
     /// The stores that are known to be on the list of the directory.
-    listed_stores: Mutex<HashSet<String>>,
+    listed_stores: Mutex<HashSet<ListedStore>>,
 }
 
 /// The branches that have a directory.
@@ -142,13 +142,13 @@ impl BranchDirs {
     }
 
     /// Adds a store to the list of those that may name versions of these files, if there are versions. Blocks.
-    pub(crate) fn list_store(&self, uri: &StoreUri) -> Result<()> {
+    pub(crate) fn list_store(&self, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
         let (Some(root), true) = (self.sandbox.directory(), self.versions.get().is_some()) else { return Ok(()) };
         let mut listed = self.listed_stores.lock().unwrap_or_else(PoisonError::into_inner);
-        let uri = uri.within(root);
-        if !listed.contains(&uri) {
-            StoreList::of(root).add(&uri).map_err(|error| cannot_store(root, error))?;
-            listed.insert(uri);
+        let store = ListedStore::new(uri.within(root), id()?);
+        if !listed.contains(&store) {
+            StoreList::of(root).add(&store).map_err(|error| cannot_store(root, error))?;
+            listed.insert(store);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
-use super::store_list::{StoreList, StoreUri};
+use super::store_list::{StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -257,7 +257,9 @@ impl Session {
     pub(super) fn sync_versions(&self) -> Result<()> {
         match (self.live.place.branch_dirs.get(), self.recorder()) {
             (Some(branch_dirs), Some(recorder)) => {
-                StoreUri::of(recorder.store()).iter().try_for_each(|uri| branch_dirs.list_store(uri))?;
+                if let Some(uri) = StoreUri::of(recorder.store()) {
+                    branch_dirs.list_store(&uri, || Ok(recorder.store().make_id()?))?;
+                }
                 branch_dirs.sync()
             }
             _ => Ok(()),
@@ -267,23 +269,29 @@ impl Session {
     /// Lists the store that the session is about to be recorded in among those that name versions of its files.
     pub(super) async fn list_store(&self, store: &Store) -> Result<()> {
         let (session, store) = (self.quiet(), store.clone());
-        let list = move || StoreUri::of(&store).map_or(Ok(()), |uri| session.list_uri(&uri));
+        let list = move || match StoreUri::of(&store) {
+            Some(uri) => session.list_uri(&uri, || Ok(store.make_id()?)),
+            None => Ok(()),
+        };
         run_blocking(list).await.map_err(|error| error.with_session(self))
     }
 
     /// Lists the file that the session is about to be saved in among those that name versions of its files. Blocks.
     pub(crate) fn list_file(&self, path: &Path) -> Result<()> {
-        self.list_uri(&StoreUri::of_file(path))
+        self.list_uri(&StoreUri::of_file(path), || Ok(StoreUri::file_id(&self.lineage())))
     }
 
-    fn list_uri(&self, uri: &StoreUri) -> Result<()> {
+    fn list_uri(&self, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
         if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
-            return branch_dirs.list_store(uri);
+            return branch_dirs.list_store(uri, id);
         }
         // The place of a guest is not touched.
         let place = self.place().filter(|_| !self.is_guest());
         let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
-        sandbox.as_ref().and_then(Sandbox::directory).map_or(Ok(()), |root| StoreList::add_if_used(root, uri))
+        match sandbox.as_ref().and_then(Sandbox::directory) {
+            Some(root) => StoreList::add_if_used(root, uri, id),
+            None => Ok(()),
+        }
     }
 
     /// Runs [`sync_versions`](Session::sync_versions) in the blocking pool.

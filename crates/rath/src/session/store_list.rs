@@ -1,6 +1,7 @@
 //! The stores whose sessions name versions of the files in a directory, listed in `.rath/workspace/stores`.
 //!
-//! A store may be anywhere. Without the list, versions that a store elsewhere names would be taken for garbage.
+//! A store may be anywhere. Without the list, versions that a store elsewhere names would be taken for garbage. The list has the id of
+//! each store: one that was lost must not be mistaken for another that was made at its place.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,16 +9,55 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rath_record::BranchId;
+use rath_record::lineage::Lineage;
 use rath_workspace::{open_regular_file, read_at_most};
+use serde::{Deserialize, Serialize};
 
 use super::Result;
 use crate::sandbox::RATH_DIR;
-use crate::store::{Store, rath_dir};
+use crate::store::{Store, StoreId, rath_dir};
 use crate::workspace::Objects;
 
 /// The list of stores of a directory.
 pub(crate) struct StoreList {
     path: PathBuf,
+}
+
+/// A line of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ListedStore {
+    /// A store at a URI, whichever it is: older versions of rath wrote no ids.
+    Any(String),
+    /// The store at a URI with this id.
+    WithId { store: String, id: StoreId },
+}
+
+/// The id of a store that is listed. The store is asked for it only if a directory lists the store: it may have to make one.
+pub(crate) type StoreIdResult = Result<Option<StoreId>>;
+
+impl ListedStore {
+    pub(crate) fn new(uri: String, id: Option<StoreId>) -> Self {
+        match id {
+            Some(id) => ListedStore::WithId { store: uri, id },
+            None => ListedStore::Any(uri),
+        }
+    }
+
+    /// Returns the URI, as the list of a directory has it.
+    pub(crate) fn uri(&self, root: &Path) -> StoreUri {
+        match self {
+            ListedStore::Any(uri) | ListedStore::WithId { store: uri, .. } => StoreUri::from_list(uri, root),
+        }
+    }
+
+    /// Returns the id of the store; none if it may be any.
+    pub(crate) fn id(&self) -> Option<&StoreId> {
+        match self {
+            ListedStore::Any(_) => None,
+            ListedStore::WithId { id, .. } => Some(id),
+        }
+    }
 }
 
 /// The URI of a store that outlives the process, with an absolute path.
@@ -51,6 +91,11 @@ impl StoreUri {
     /// Returns the URI of a session file.
     pub(crate) fn of_file(path: &Path) -> Self {
         StoreUri { scheme: "file".to_owned(), rest: StoreTarget::Path(absolute(path)) }
+    }
+
+    /// Returns the id of a session file, by which it is told from the file of another session.
+    pub(crate) fn file_id(lineage: &Lineage) -> Option<StoreId> {
+        lineage.walk().first().map(|step| StoreId::new(step.stamp().branch.to_string()))
     }
 
     /// Returns the URI that a list has: a path in the directory of the list is relative, so the directory can be moved.
@@ -144,11 +189,11 @@ impl StoreList {
         StoreList { path: root.join(RATH_DIR).join("workspace").join("stores") }
     }
 
-    /// Adds a URI to the list of a directory, if versions of its files are stored and its `.rath` is this user's.
-    pub(crate) fn add_if_used(root: &Path, uri: &StoreUri) -> Result<()> {
+    /// Adds a store to the list of a directory, if versions of its files are stored and its `.rath` is this user's.
+    pub(crate) fn add_if_used(root: &Path, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
         let own = root.join(RATH_DIR);
         if own.join("workspace").is_dir() && rath_dir::check(&own).is_ok() {
-            StoreList::of(root).add(&uri.within(root))?;
+            StoreList::of(root).add(&ListedStore::new(uri.within(root), id()?))?;
         }
         Ok(())
     }
@@ -183,47 +228,48 @@ impl StoreList {
         Ok(found.iter().map(|uri| StoreUri::from_list(uri, root)).collect())
     }
 
-    /// Adds a URI, durably.
+    /// Adds a store, durably.
     ///
     /// Two processes may add at the same time, so a line is appended in one write. A line that a crash cut off is not continued by
     /// the next one; its store has recorded nothing yet.
-    pub(crate) fn add(&self, uri: &str) -> io::Result<()> {
-        if self.read()?.iter().any(|known| known == uri) {
+    pub(crate) fn add(&self, new: &ListedStore) -> io::Result<()> {
+        if self.read()?.contains(new) {
             return Ok(());
         }
-        let line = format!("\n{}\n", serde_json::to_string(uri)?);
+        let line = format!("\n{}\n", serde_json::to_string(new)?);
         let mut file = File::options().append(true).create(true).open(&self.path)?;
         file.write_all(line.as_bytes())?;
         file.sync_all()?;
         File::open(self.path.parent().unwrap_or(&self.path))?.sync_all()
     }
 
-    /// Returns all URIs.
-    pub(crate) fn read(&self) -> io::Result<Vec<String>> {
+    /// Returns all stores.
+    pub(crate) fn read(&self) -> io::Result<Vec<ListedStore>> {
         let bytes = match read_at_most(&self.path, MAX_LIST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             bytes => bytes?,
         };
-        let mut list: Vec<String> = Vec::new();
-        for uri in bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
-            if !list.contains(&uri) {
-                list.push(uri);
+        let mut list: Vec<ListedStore> = Vec::new();
+        for store in bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
+            if !list.contains(&store) {
+                list.push(store);
             }
         }
         Ok(list)
     }
 
-    /// Removes URIs from the list. No other process uses the directory meanwhile.
-    pub(crate) fn retain(&self, objects: &Objects, keep: impl Fn(&str) -> bool) -> Result<()> {
+    /// Removes stores from the list. No other process uses the directory meanwhile.
+    pub(crate) fn retain(&self, objects: &Objects, keep: impl Fn(&ListedStore) -> bool) -> Result<()> {
         let list = self.read()?;
-        let kept: Vec<_> = list.iter().filter(|uri| keep(uri)).collect();
+        let kept: Vec<_> = list.iter().filter(|store| keep(store)).collect();
         if kept.len() == list.len() {
             return Ok(());
         }
         if kept.is_empty() {
             return Ok(fs::remove_file(&self.path)?);
         }
-        let lines = kept.iter().map(|uri| Ok(serde_json::to_string(uri)? + "\n")).collect::<io::Result<String>>()?;
+        let lines =
+            kept.iter().map(|store| Ok(serde_json::to_string(store)? + "\n")).collect::<io::Result<String>>()?;
         let new = objects.temp_directory()?.join("stores");
         fs::write(&new, lines)?;
         File::open(&new)?.sync_all()?;

@@ -5,6 +5,7 @@
 //! the file that holds it.
 
 mod contents;
+mod id_file;
 mod open_file;
 mod step_finder;
 mod sweep;
@@ -28,8 +29,8 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Damage, Deletion, Erased, ErasedStep, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT,
-    StepPlaces, StoreBackend, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed,
-    make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
+    StepPlaces, StoreBackend, StoreId, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved,
+    failed, make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -405,6 +406,13 @@ impl StoreBackend for Jsonl {
 
     fn location(&self) -> Option<String> {
         Some(self.location.clone())
+    }
+
+    fn id(&self, create: Create) -> Result<Option<StoreId>> {
+        match self.read_id()? {
+            None if create == Create::IfMissing => self.make_id().map(Some),
+            id => Ok(id),
+        }
     }
 
     fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {

@@ -48,7 +48,7 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Deletion, ErasedStep, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
-    StoredBranch, UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
+    StoreId, StoredBranch, UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -261,6 +261,18 @@ impl StoreBackend for Sqlite {
 
     fn location(&self) -> Option<String> {
         self.location.clone()
+    }
+
+    fn id(&self, create: Create) -> Result<Option<StoreId>> {
+        let id = self.read_transaction(|connection| Ok(schema::store_id(connection)?))?;
+        if id.is_some() || create == Create::Never {
+            return Ok(id);
+        }
+        self.write_transaction(|transaction| match schema::store_id(transaction.connection)? {
+            // Another process was faster.
+            Some(id) => Ok(Some(id)),
+            None => Ok(Some(schema::add_store_id(transaction.connection)?)),
+        })
     }
 
     fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {

@@ -6,6 +6,7 @@ mod close;
 pub(crate) mod common;
 mod damage;
 mod faults;
+mod ids;
 mod jsonl_rows;
 mod kill;
 mod laws;

@@ -52,17 +52,25 @@ impl OpenFile {
     /// Gives a new file its name, unless it has it. Returns false if another process was faster.
     pub(super) fn publish(&mut self, path: &Path) -> io::Result<bool> {
         let Some(temporary) = &self.unpublished else { return Ok(true) };
-        // Unlike a rename, a link does not replace a file.
-        match std::fs::hard_link(temporary, path) {
-            Ok(()) => std::fs::remove_file(temporary)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            Err(error) if !has_no_links(&error) => return Err(error),
-            Err(_) if path.try_exists()? => return Ok(false),
-            Err(_) => std::fs::rename(temporary, path)?,
+        let is_published = publish(temporary, path)?;
+        if is_published {
+            self.unpublished = None;
         }
-        self.unpublished = None;
-        path.parent().map_or(Ok(()), sync_folder).map(|()| true)
+        Ok(is_published)
     }
+}
+
+/// Gives a durable temporary file its name. Returns false, and leaves it as it is, if another process was faster.
+pub(super) fn publish(temporary: &Path, path: &Path) -> io::Result<bool> {
+    // Unlike a rename, a link does not replace a file.
+    match std::fs::hard_link(temporary, path) {
+        Ok(()) => std::fs::remove_file(temporary)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) if !has_no_links(&error) => return Err(error),
+        Err(_) if path.try_exists()? => return Ok(false),
+        Err(_) => std::fs::rename(temporary, path)?,
+    }
+    path.parent().map_or(Ok(()), sync_folder).map(|()| true)
 }
 
 /// Returns true if an open file is still the one that its path names.
@@ -173,7 +181,7 @@ impl Jsonl {
     }
 
     /// Creates a temporary file, and locks it unless `is_locked` already.
-    fn temporary_file(&self, family: BranchId, is_locked: bool) -> Result<(PathBuf, File)> {
+    pub(super) fn temporary_file(&self, family: BranchId, is_locked: bool) -> Result<(PathBuf, File)> {
         loop {
             let path = self.path(family).with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
             let made = OpenOptions::new().read(true).append(true).create_new(true).open(&path);

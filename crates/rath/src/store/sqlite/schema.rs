@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::super::registry::Create;
-use super::super::{NO_STORE_HINT, failed, unwritable_hint};
+use super::super::{NO_STORE_HINT, StoreId, failed, unwritable_hint};
 use super::database_file::DatabaseFile;
 use super::transaction::TransactionError;
 use super::wal;
@@ -192,8 +192,27 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute_batch(TABLES)?;
         connection.pragma_update(None, "user_version", VERSION)?;
         connection.pragma_update(None, "application_id", APPLICATION)?;
+        add_store_id(connection)?;
     }
     create.commit()
+}
+
+/// The beginning of the name under which the table `counts` has the id of the store. Programs that know no ids keep such a row.
+const ID_PREFIX: &str = "store ";
+
+/// Returns the id of the store.
+pub(super) fn store_id(connection: &Connection) -> rusqlite::Result<Option<StoreId>> {
+    let sql = "SELECT name FROM counts WHERE name GLOB ? || '*' ORDER BY name";
+    let mut names = connection.prepare(sql)?;
+    let mut names = names.query_map([ID_PREFIX], |row| row.get::<_, String>(0))?;
+    names.find_map(|name| name.map(|name| StoreId::from_stored(name.strip_prefix(ID_PREFIX)?)).transpose()).transpose()
+}
+
+/// Gives the store an id.
+pub(super) fn add_store_id(connection: &Connection) -> rusqlite::Result<StoreId> {
+    let id = StoreId::random();
+    connection.execute("INSERT INTO counts(name, rows, newest) VALUES (?, 0, 0)", [format!("{ID_PREFIX}{id}")])?;
+    Ok(id)
 }
 
 /// Opens a connection that only reads.

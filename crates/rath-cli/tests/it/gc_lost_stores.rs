@@ -1,0 +1,222 @@
+//! Tests of `rath gc` where a store was lost, replaced or emptied: the versions that it named stay until the user says that it is gone.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::fixture::{Fixture, for_each_store};
+
+/// Runs `rath gc`, and returns its exit code and its text for people.
+fn gc(fixture: &Fixture, args: &[&str]) -> (i32, String) {
+    let output = fixture.rath(&[&["gc", "--directory", "work"], args].concat());
+    (output.status.code().expect("an exit code"), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Returns the number of stored versions.
+fn versions(fixture: &Fixture) -> usize {
+    let entries = |path: PathBuf| std::fs::read_dir(path).expect("a directory").flatten().map(|entry| entry.path());
+    let folders = entries(fixture.path("work/.rath/workspace/objects")).filter(|path| path.is_dir());
+    folders.map(|folder| entries(folder).count()).sum()
+}
+
+/// Returns the file `n.txt` of a session, from its stored versions.
+fn stored(fixture: &Fixture, session: &str) -> String {
+    let _ = std::fs::remove_dir_all(fixture.path("checked-out"));
+    let output = fixture.rath(&["checkout", session, "checked-out"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read_to_string(fixture.path("checked-out/n.txt")).expect("read")
+}
+
+/// Returns the file or directory of a store.
+fn place(fixture: &Fixture) -> PathBuf {
+    fixture.path(fixture.store.split_once(':').expect("a scheme").1)
+}
+
+fn listed(fixture: &Fixture) -> String {
+    std::fs::read_to_string(fixture.path("work/.rath/workspace/stores")).expect("a list")
+}
+
+/// Returns the URI that the hint of a collection names.
+fn named_in_hint(told: &str) -> &str {
+    let uri = told.split("--without ").nth(1).and_then(|rest| rest.split(" --store").next()).expect("a hint");
+    uri.trim_matches('\'')
+}
+
+fn run_in_file(fixture: &Fixture, prompt: &str, command: &str) {
+    let call = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+    fixture.script(&format!("{call}\n{}\n", json!({"text": "Done."})));
+    let file = Fixture::with_store(fixture, "file:session.rath");
+    let run = ["run", prompt, "--sandbox", "local:work", "--model", "script:script.jsonl"];
+    assert_eq!(file.code(&run), 0);
+}
+
+#[test]
+fn versions_of_a_lost_store_stay_when_another_is_made_at_its_place() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let (place, aside) = (place(fixture), fixture.path("aside"));
+        std::fs::rename(&place, &aside).expect("moved");
+        let two = fixture.work(None, "Two", "echo two > n.txt");
+        let before = versions(fixture);
+        let (code, told) = gc(fixture, &[]);
+        assert!(code == 1 && told.contains("another store lies at"), "{code} {told}");
+        assert_eq!(versions(fixture), before);
+
+        let copy = fixture.path("new");
+        std::fs::rename(&place, &copy).expect("moved");
+        std::fs::rename(&aside, &place).expect("moved back");
+        assert_eq!(stored(fixture, &one), "one\n");
+        std::fs::rename(&place, &aside).expect("moved");
+        std::fs::rename(&copy, &place).expect("moved");
+
+        // The hint works when it is pasted, and does not cost the new store its versions, however often.
+        for _ in 0..2 {
+            let (code, told) = gc(fixture, &["--without", named_in_hint(&told)]);
+            assert_eq!(code, 0, "{told}");
+            assert!(versions(fixture) < before);
+            assert_eq!(stored(fixture, &two), "two\n");
+        }
+        assert_eq!(gc(fixture, &[]), (0, String::new()), "the lost store is no longer listed");
+    });
+}
+
+#[test]
+fn versions_of_a_store_elsewhere_that_was_replaced_stay() {
+    for elsewhere in ["sqlite:elsewhere.db", "jsonl:elsewhere"] {
+        for_each_store("", |fixture| {
+            let one = fixture.work(None, "One", "echo one > n.txt");
+            let elsewhere = Fixture::with_store(fixture, elsewhere);
+            elsewhere.work(None, "Two", "echo two > n.txt");
+            let place = place(&elsewhere);
+            let removed = if place.is_dir() { std::fs::remove_dir_all(&place) } else { std::fs::remove_file(&place) };
+            removed.expect("removed");
+            let three = elsewhere.work(None, "Three", "echo three > n.txt");
+            let before = versions(fixture);
+            let (code, told) = gc(fixture, &["--delete", &one]);
+            assert!(code == 1 && told.contains("another store lies at"), "{code} {told}");
+            assert_eq!(versions(fixture), before);
+            for _ in 0..2 {
+                let (code, told) = gc(fixture, &["--without", named_in_hint(&told)]);
+                assert_eq!(code, 0, "{told}");
+                assert_eq!(stored(&elsewhere, &three), "three\n");
+            }
+            assert!(versions(fixture) < before);
+            assert_eq!(gc(fixture, &[]), (0, String::new()));
+        });
+    }
+}
+
+#[test]
+fn versions_stay_when_the_files_of_a_store_are_removed() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let elsewhere = Fixture::with_store(fixture, "jsonl:elsewhere");
+        elsewhere.work(None, "Two", "echo two > n.txt");
+        for entry in std::fs::read_dir(place(&elsewhere)).expect("a directory").flatten() {
+            std::fs::remove_file(entry.path()).expect("removed");
+        }
+        let before = versions(fixture);
+        let (code, told) = gc(fixture, &["--delete", &one]);
+        assert!(code == 1 && told.contains("another store lies at"), "{code} {told}");
+        assert_eq!(versions(fixture), before);
+    });
+}
+
+/// Takes the id from a store and its list, as an older version left them.
+fn remove_ids(fixture: &Fixture) {
+    match fixture.store.split_once(':') {
+        Some(("sqlite", path)) => {
+            let store = rusqlite::Connection::open(fixture.path(path)).expect("a database");
+            assert_eq!(store.execute("DELETE FROM counts WHERE name GLOB 'store *'", []).expect("removed"), 1);
+        }
+        _ => std::fs::remove_file(place(fixture).join("id")).expect("removed"),
+    }
+    let list = fixture.path("work/.rath/workspace/stores");
+    let uri = format!("{}:{}", fixture.store.split_once(':').expect("a scheme").0, place(fixture).display());
+    std::fs::write(list, format!("\n{}\n", json!(uri))).expect("written");
+}
+
+#[test]
+fn a_store_and_a_list_without_ids_get_them_with_the_next_session() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        assert!(listed(fixture).contains(r#""id":"#), "{}", listed(fixture));
+        remove_ids(fixture);
+        assert_eq!(gc(fixture, &[]), (0, String::new()));
+        assert_eq!(stored(fixture, &one), "one\n");
+        assert!(!listed(fixture).contains(r#""id":"#), "{}", listed(fixture));
+        let two = fixture.work(None, "Two", "echo two > n.txt");
+        assert!(listed(fixture).contains(r#""id":"#), "{}", listed(fixture));
+        assert_eq!(gc(fixture, &["--delete", &one]), (0, String::new()));
+        assert_eq!(stored(fixture, &two), "two\n");
+        std::fs::rename(place(fixture), fixture.path("aside")).expect("moved");
+        fixture.work(None, "Three", "echo three > n.txt");
+        let before = versions(fixture);
+        let (code, told) = gc(fixture, &[]);
+        assert!(code == 1 && told.contains("another store lies at"), "{code} {told}");
+        assert_eq!(versions(fixture), before);
+    });
+}
+
+/// Copies a directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory").flatten() {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => _ = std::fs::copy(entry.path(), to).expect("copied"),
+        }
+    }
+}
+
+#[test]
+fn a_store_that_was_copied_with_its_project_is_recognised() {
+    for (store, copied) in
+        [("sqlite:work/.rath/s.db", "sqlite:copy/.rath/s.db"), ("jsonl:work/.rath/s", "jsonl:copy/.rath/s")]
+    {
+        for_each_store("", |fixture| {
+            let own = Fixture::with_store(fixture, store);
+            let one = own.work(None, "One", "echo one > n.txt");
+            let two = own.work(None, "Two", "echo two > n.txt");
+            copy(&fixture.path("work"), &fixture.path("copy"));
+            let output = Fixture::with_store(fixture, copied).rath(&["gc", "--directory", "copy", "--delete", &one]);
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && told.is_empty(), "{told}");
+            assert_eq!(stored(&own, &two), "two\n");
+            assert_eq!(gc(&own, &[]), (0, String::new()));
+        });
+    }
+}
+
+#[test]
+fn versions_of_a_session_file_stay_when_it_is_cut_off_or_replaced() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        run_in_file(fixture, "File", "echo file > n.txt");
+        let file = fixture.path("session.rath");
+        let whole = std::fs::read(&file).expect("read");
+        let last_row = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("rows") + 1;
+        let before = versions(fixture);
+        assert_eq!(gc(fixture, &["--delete", &one, "--dry-run"]).0, 0);
+        for length in [0, 1, whole.len() / 2, last_row, whole.len() - 2] {
+            std::fs::write(&file, &whole[..length]).expect("written");
+            let (code, told) = gc(fixture, &[]);
+            assert!(code == 1 && told.contains("session.rath may name them, and cannot be read"), "{length}: {told}");
+            assert_eq!(versions(fixture), before, "{length}");
+        }
+        assert_eq!(fixture.code(&["export", &one, "--as", "bundle", "-o", "other.rath"]), 0);
+        std::fs::copy(fixture.path("other.rath"), &file).expect("replaced");
+        let (code, told) = gc(fixture, &[]);
+        assert!(code == 1 && told.contains("another store lies at file:"), "{told}");
+        assert_eq!(versions(fixture), before);
+
+        std::fs::write(&file, &whole).expect("put back");
+        assert_eq!(gc(fixture, &["--delete", &one]), (0, String::new()));
+        assert_eq!(stored(fixture, "session.rath"), "file\n");
+        // Saving another session there is the user's own wish.
+        run_in_file(fixture, "Again", "echo again > n.txt");
+        assert_eq!(gc(fixture, &[]), (0, String::new()));
+        assert_eq!(stored(fixture, "session.rath"), "again\n");
+    });
+}
