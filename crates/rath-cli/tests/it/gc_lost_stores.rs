@@ -220,3 +220,49 @@ fn versions_of_a_session_file_stay_when_it_is_cut_off_or_replaced() {
         assert_eq!(stored(fixture, "session.rath"), "again\n");
     });
 }
+
+#[test]
+fn a_session_file_of_a_store_that_was_emptied_costs_its_own_session_only() {
+    for left in ["nothing", "zeros", "the header"] {
+        let folder = crate::workshop("");
+        let fixture = &Fixture::in_folder(folder, "jsonl:.rath/s");
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let two = fixture.work(None, "Two", "echo two > n.txt");
+        let names_one = |path: &PathBuf| path.to_string_lossy().ends_with(&format!("{one}.jsonl"));
+        let mut files = std::fs::read_dir(place(fixture)).expect("a directory").flatten().map(|entry| entry.path());
+        let file = files.find(names_one).expect("a session");
+        let whole = std::fs::read(&file).expect("read");
+        let rest = match left {
+            "nothing" => Vec::new(),
+            "zeros" => vec![0; whole.len()],
+            _ => whole.split_inclusive(|byte| *byte == b'\n').next().expect("a header").to_vec(),
+        };
+        std::fs::write(&file, rest).expect("emptied");
+
+        let ls = fixture.rath(&["ls"]);
+        let told = String::from_utf8_lossy(&ls.stderr).into_owned();
+        assert!(ls.status.code() == Some(3) && told.contains(&one), "{told}");
+        assert_eq!(String::from_utf8_lossy(&ls.stdout).lines().count(), 1);
+        let verify = fixture.rath(&["verify"]);
+        let told = String::from_utf8_lossy(&verify.stdout).into_owned() + &String::from_utf8_lossy(&verify.stderr);
+        assert!(verify.status.code() == Some(3) && told.contains(&format!("{one}.jsonl: no step")), "{told}");
+        let log = fixture.rath(&["log", &one]);
+        let told = String::from_utf8_lossy(&log.stderr).into_owned();
+        assert!(log.status.code() == Some(3) && told.contains("no step of the session is left in the file"), "{told}");
+
+        fixture.work(Some(&two), "Go on", "echo more > n.txt");
+        let three = fixture.work(None, "Three", "echo three > n.txt");
+        let before = versions(fixture);
+        let (code, told) = gc(fixture, &["--delete", &three]);
+        assert!(code == 1 && told.contains(&format!("{one}.jsonl: no step of the session is left")), "{code} {told}");
+        assert_eq!(versions(fixture), before);
+        assert_eq!(fixture.newest(), two, "the other one was deleted");
+
+        // The hint works.
+        assert!(told.contains(&format!("`rath gc --delete {one}`")), "{told}");
+        assert_eq!(gc(fixture, &["--delete", &one]), (0, String::new()));
+        assert!(!file.exists() && versions(fixture) < before);
+        assert_eq!(stored(fixture, &two), "more\n");
+        assert_eq!(fixture.code(&["verify"]), 0);
+    }
+}

@@ -124,6 +124,10 @@ impl Jsonl {
         session_file(&self.folder, family)
     }
 
+    fn file_name(&self, family: BranchId) -> String {
+        self.path(family).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     fn io_error(&self, action: &str, error: io::Error) -> StoreError {
         let hint = unwritable_hint(error.kind()).filter(|_| action != "read");
         let failed = failed(&self.uri, action, error);
@@ -222,6 +226,18 @@ impl Jsonl {
         Ok(self.families()?.into_iter().find(holds))
     }
 
+    /// Describes a file without a step. It is damaged: a file gets its name when its first steps are durable.
+    fn lost_steps(&self, family: BranchId) -> Damage {
+        let id = family.short();
+        let what = format!("no step of the session is left in the file; `rath gc --delete {id}` removes it");
+        Damage { place: self.file_name(family), step: None, what }
+    }
+
+    /// Describes a file that cannot be read.
+    fn unreadable(&self, family: BranchId, error: &StoreError) -> Damage {
+        Damage { place: self.file_name(family), step: None, what: error.to_string() }
+    }
+
     fn no_such(&self, branch: BranchId) -> StoreError {
         StoreError::new(StoreErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
@@ -314,7 +330,7 @@ impl Jsonl {
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
             let (mut written, mut elsewhere) = (Vec::new(), Vec::new());
-            for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty) {
+            for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty && open.has_steps()) {
                 open.dirty = false;
                 open.file.write_all(&open.encoder.take_bytes())?;
                 written.push((*family, open));
@@ -488,11 +504,12 @@ impl StoreBackend for Jsonl {
     fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
         let mut unlisted = Vec::new();
         for family in self.families()? {
-            if let Err(error) = self.list_file(family)
-                && self.path(family).exists()
-            {
-                let place = self.path(family).file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let damage = Damage { place, step: None, what: error.to_string() };
+            let damage = match self.list_file(family) {
+                Ok(list) if list.is_empty() => self.lost_steps(family),
+                Ok(_) => continue,
+                Err(error) => self.unreadable(family, &error),
+            };
+            if self.path(family).exists() {
                 unlisted.push(UnlistedBranch { branch: Some(family), damage });
             }
         }
@@ -509,6 +526,9 @@ impl StoreBackend for Jsonl {
         // One read for the list and the steps: another process may be writing.
         let opened = self.read_file(family)?;
         let list = summaries(family, &opened);
+        if list.is_empty() {
+            return Err(StoreError::new(StoreErrorKind::Damaged, self.lost_steps(family)));
+        }
         let mut summary =
             list.into_iter().find(|summary| summary.branch == branch).ok_or_else(|| self.no_such(branch))?;
         if summary.holder.is_none() && is_locked(&self.path(family)) {
@@ -565,13 +585,10 @@ impl StoreBackend for Jsonl {
                     check.branches += branches(&opened).len() as u64;
                     check.steps += opened.report.steps;
                     check.damage.extend(damage(&self.path(family), &opened));
+                    check.damage.extend(opened.steps.is_empty().then(|| self.lost_steps(family)));
                 }
                 Ok(None) => {}
-                Err(error) => check.damage.push(Damage {
-                    place: self.path(family).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-                    step: None,
-                    what: error.to_string(),
-                }),
+                Err(error) => check.damage.push(self.unreadable(family, &error)),
             }
         }
         Ok(check)

@@ -49,6 +49,11 @@ impl OpenFile {
         }
     }
 
+    /// Returns true if the file has steps, written or encoded. A file without any gets no name.
+    pub(super) fn has_steps(&self) -> bool {
+        !self.branches.is_empty()
+    }
+
     /// Gives a new file its name, unless it has it. Returns false if another process was faster.
     pub(super) fn publish(&mut self, path: &Path) -> io::Result<bool> {
         let Some(temporary) = &self.unpublished else { return Ok(true) };

@@ -20,6 +20,7 @@ async fn work(uri: &str) -> Result<()> {
     let (mut locked, mut forks) = (Vec::new(), Vec::new());
     for nth in 0..3 {
         let mut session = Session::user(format!("first {nth}")).record(&other).await?;
+        session.durable().await?;
         session.push(Chunk::assistant("a long answer ".repeat(100 * nth)));
         session.durable().await?;
         let name = format!("{}.jsonl", session.id());
@@ -42,16 +43,20 @@ async fn work(uri: &str) -> Result<()> {
     Ok(store.close().await?)
 }
 
-/// Writes the file of a session as a process does that has not come to its last sync, and locks it.
+/// Writes the file of a session as a process does that has not come to its last sync, and locks it. The file has its name since its
+/// first steps are durable.
 fn write_and_sync_in_part(path: &Path, content: &str) -> std::io::Result<File> {
     let mark = content.rfind("\"after_sync\"").expect("a row after a sync");
     let (synced, rest) = content.split_at(content[..mark].rfind('\n').expect("a header") + 1);
-    let mut file = File::create_new(path)?;
+    assert!(synced.contains("\"chunk\":"), "the first steps are synced: {synced}");
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create_new(&temporary)?;
     file.lock()?;
     for row in synced.split_inclusive('\n') {
         file.write_all(row.as_bytes())?;
         file.sync_all()?;
     }
+    std::fs::rename(&temporary, path)?;
     File::open(path.parent().expect("a folder"))?.sync_all()?;
     file.write_all(rest.as_bytes())?;
     Ok(file)
