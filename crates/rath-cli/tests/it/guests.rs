@@ -169,6 +169,7 @@ async fn hostile(store: &Store, outside: &Path, progress: &str) -> Session {
     match progress {
         "approved" => _ = session.push(Approved::new("c9")),
         "started" => _ = session.push(ToolStarted::new("c9")),
+        "twins" => _ = session.push(Chunk::calls([Call::new("c9", "shell", r#"{"command":"ls"}"#)])),
         _ => {}
     }
     session.durable().await.expect("durable");
@@ -293,6 +294,26 @@ fn an_adopted_session_runs_where_the_user_said_and_its_calls_wait() {
             assert!(done.status.success(), "{arrival:?} {progress}: {}", String::from_utf8_lossy(&done.stderr));
             assert!(project.join("PWNED").exists(), "an approved call runs where the user said");
             assert!(outside(&visit) == before, "{arrival:?} {progress}: files outside were written");
+        }
+    }
+}
+
+/// A person decides on a call by its id, and an author may give one id to two calls.
+#[test]
+fn of_calls_with_one_id_in_an_adopted_session_none_is_made() {
+    for arrival in [Arrival::Cloned, Arrival::ClonedLines, Arrival::Bundle] {
+        for decisions in [&["--approve"][..], &["--deny", "--approve"]] {
+            let visit = Visit::new(arrival, "twins");
+            let adopted = visit.command("adopt SESSION --sandbox local:. --by Ann STORE");
+            assert!(adopted.status.success(), "{}", String::from_utf8_lossy(&adopted.stderr));
+            for decision in decisions {
+                let decided = visit.command(&format!("review SESSION {decision} c9 STORE"));
+                let error = String::from_utf8_lossy(&decided.stderr);
+                assert!(error.contains("is not made: another open call has its id"), "{arrival:?}: {error}");
+            }
+            let resumed = visit.command("resume SESSION go_on --model script:script.jsonl --anyway STORE");
+            assert!(resumed.status.success(), "{arrival:?}: {}", String::from_utf8_lossy(&resumed.stderr));
+            assert!(!visit.folder.path().join("project/PWNED").exists(), "{arrival:?}");
         }
     }
 }

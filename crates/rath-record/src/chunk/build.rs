@@ -206,7 +206,7 @@ impl Interrupted {
 impl Asked {
     /// Makes the question about a call.
     pub fn new(call: impl Into<CallId>, why: impl Into<String>) -> Self {
-        Asked { call: call.into(), why: why.into(), rule: None }
+        Asked { call: call.into(), why: why.into(), rule: None, subject: None }
     }
 }
 
@@ -393,6 +393,8 @@ setters! {
     Asked {
         /// Sets the rule that asks.
         with_rule(rule: Option<String>);
+        /// Sets the digest of the files and hosts that the question is about.
+        with_subject(subject: Option<Digest>);
     }
     Approved {
         /// Sets the answer that asked for the call, and the position of the call there.

@@ -454,6 +454,9 @@ pub struct Asked {
     /// The rule or the mode of the policy that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// A digest of the files and hosts that the question is about. An approval is about these, and no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Digest>,
 }
 
 /// The answer that asked for a call, and the position of the call in it.

@@ -155,7 +155,7 @@ impl Chunk {
                 reason.rewrite(plain);
                 partial.rewrite(plain);
             }
-            Chunk::Asked(Asked { call, why, rule }) => {
+            Chunk::Asked(Asked { call, why, rule, subject: _ }) => {
                 call.rewrite(plain);
                 why.rewrite(plain);
                 rule.rewrite(plain);

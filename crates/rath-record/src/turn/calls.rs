@@ -55,6 +55,8 @@ pub enum Progress {
     HeldUnknown,
     /// The answer that asked for the call was forgotten. The call is not made: its id does not show what was asked for.
     Forgotten,
+    /// The call is held, and another open call has the same id. Neither is made: results and starts tell calls apart by their ids.
+    Ambiguous,
 }
 
 impl Progress {
@@ -64,8 +66,8 @@ impl Progress {
     }
 }
 
-/// Returns the call that a decision about this id is for: of several calls with the id, the first of the newest answer that is
-/// not begun, then one that waits because of its origin, then one in doubt, then any.
+/// Returns the call that a decision about this id is for: of several calls with the id, the first that is not begun, then one that
+/// is held, then one in doubt, then any.
 ///
 /// ```
 /// use rath_record::chunk::Call;
@@ -85,11 +87,7 @@ pub fn call_to_decide<'a>(calls: &'a [PendingCall], id: &CallId) -> Option<&'a P
         Progress::Unknown | Progress::HeldUnknown => 2,
         _ => 3,
     };
-    let with_id = || calls.iter().filter(|pending| pending.call.id == *id);
-    let lowest = with_id().map(|pending| rank(&pending.progress)).min()?;
-    let fitting = || with_id().filter(|pending| rank(&pending.progress) == lowest);
-    let answer = fitting().next_back()?.origin.answer;
-    fitting().find(|pending| pending.origin.answer == answer)
+    calls.iter().filter(|pending| pending.call.id == *id).min_by_key(|pending| rank(&pending.progress))
 }
 
 /// The number of calls without a result at the end of a line, by id.
@@ -210,6 +208,7 @@ enum CallStatus<'a> {
     /// As [`Voided`](CallStatus::Voided), and the call may have been started.
     VoidedStarted,
     Forgotten,
+    Ambiguous,
     Closed,
 }
 
@@ -264,10 +263,13 @@ impl<'a> CallTracker<'a> {
 
     /// Lets every open call wait for a decision, with a status that does not depend on earlier decisions.
     fn void(&mut self, voided: impl Fn(CallStatus<'a>) -> CallStatus<'a>) {
-        self.replace(|status| match status {
-            CallStatus::Closed | CallStatus::Forgotten => status,
-            _ => voided(status),
-        });
+        for (_, call, status) in &mut self.calls {
+            *status = match *status {
+                CallStatus::Closed | CallStatus::Forgotten => *status,
+                _ if self.open.with_id(&call.id).nth(1).is_some() => CallStatus::Ambiguous,
+                _ => voided(*status),
+            };
+        }
     }
 
     /// Replaces the status of every call.
@@ -283,7 +285,7 @@ impl<'a> CallTracker<'a> {
 
     /// Marks a call as started. Of two calls with one id, the second start belongs to the second call.
     fn start(&mut self, id: &CallId) {
-        let may_start = |status| !matches!(status, CallStatus::Started | CallStatus::Forgotten);
+        let may_start = |status| !matches!(status, CallStatus::Started | CallStatus::Forgotten | CallStatus::Ambiguous);
         if let Some(&index) = self.open.with_id(id).find(|index| may_start(self.calls[**index].2)) {
             self.calls[index].2 = CallStatus::Started;
         }
@@ -313,9 +315,12 @@ impl<'a> CallTracker<'a> {
                 .or_else(|| find(&|_, status| status == CallStatus::Started))
                 .or_else(|| find(&|_, status| !matches!(status, CallStatus::Voided | CallStatus::VoidedStarted))),
         };
-        // An approval does not let the work of a paused call begin anew.
-        let is_kept = |status| matches!(status, CallStatus::Paused(_) | CallStatus::Forgotten);
-        let keeps = |status| decision == CallStatus::Approved && is_kept(status);
+        let keeps = |status| match status {
+            CallStatus::Forgotten | CallStatus::Ambiguous => true,
+            // An approval does not let the work of a paused call begin anew.
+            CallStatus::Paused(_) => decision == CallStatus::Approved,
+            _ => false,
+        };
         if let Some(index) = index.filter(|index| !keeps(self.calls[*index].2)) {
             self.calls[index].2 = decision;
         }
@@ -333,6 +338,7 @@ impl<'a> CallTracker<'a> {
                 CallStatus::Held | CallStatus::Voided => Progress::Held,
                 CallStatus::VoidedStarted => Progress::HeldUnknown,
                 CallStatus::Forgotten => Progress::Forgotten,
+                CallStatus::Ambiguous => Progress::Ambiguous,
                 CallStatus::Closed => return None,
             };
             Some(PendingCall { origin, call: call.clone(), progress })

@@ -20,6 +20,7 @@ fn check(story: &str, expected: &str) {
                     Progress::Held => " held".to_owned(),
                     Progress::HeldUnknown => " held, unknown".to_owned(),
                     Progress::Forgotten => " forgotten".to_owned(),
+                    Progress::Ambiguous => " ambiguous".to_owned(),
                     other => panic!("unknown progress: {other:?}"),
                 };
                 format!("{}#{}{progress}", pending.call.tool, pending.call.id)
@@ -144,7 +145,12 @@ fn no_decision_from_before_an_adoption_counts() {
         check(&format!("user hi; calls ls#1; {before}; adopted Ann"), "run ls#1 held");
     }
     check("user hi; calls ls#1; adopted Ann; approve 1", "run ls#1 approved");
-    check("user hi; calls ls#1 ls#1; adopted Ann; approve 1; deny 1 no", "run ls#1 approved, ls#1 denied: no");
+    // A person decides on a call by its id.
+    for calls in ["calls ls#1 rm#1", "calls ls#1; calls rm#1", "calls ls#1; user go; calls rm#1"] {
+        for after in ["note x", "approve 1", "deny 1 no; approve 1", "approved 1", "user more", "started 1"] {
+            check(&format!("user hi; {calls}; adopted Ann; {after}"), "run ls#1 ambiguous, rm#1 ambiguous");
+        }
+    }
     check("user hi; calls ls#1; adopted Ann; calls ls#2", "run ls#1 held, ls#2");
     check("user hi; calls ls#1; result 1; adopted Ann", "ask the model");
     check("user hi; calls ls#1; adopted Ann; user stop", "run ls#1 superseded");
@@ -173,12 +179,10 @@ fn a_forgotten_step_may_have_started_every_open_call() {
 
 #[test]
 fn a_call_of_a_forgotten_answer_is_never_made() {
-    for after in
-        ["note x", "approve 1", "approved 1", "started 1", "user more", "adopted Ann", "adopted Ann; approve 1"]
+    for after in ["note x", "approve 1", "deny 1 no", "started 1", "user more", "adopted Ann", "adopted Ann; approve 1"]
     {
         check(&format!("user hi; [calls ls#1] calls rm#1; {after}"), "run rm#1 forgotten");
     }
-    check("user hi; [calls ls#1] calls rm#1; deny 1 no", "run rm#1 denied: no");
     check("user hi; [calls ls#1] calls rm#1; result 1", "ask the model");
 }
 

@@ -142,7 +142,7 @@ const SHARED_TMPFS_OPTIONS: &str = "mode=1777,size=1g,nr_inodes=262144";
 
 /// Plans the mount operations that show commands what they may see.
 pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp)>> {
-    let mut plan = MountPlan { ops: Vec::new(), used_slots: 0, writable_dirs: Vec::new() };
+    let mut plan = MountPlan { ops: Vec::new(), used_slots: 0, writable_dirs: Vec::new(), pinned: BTreeSet::new() };
     let covers = hidden_dirs(request);
     let workspace = plan.detach(SpawnStep::Workspace, request.directory, NO_SETUID | NO_DEVICES, Submounts::Include)?;
     let writable = writable_paths(request)?;
@@ -218,7 +218,6 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    let mut inside_workspace = Vec::new();
     for path in hidden.chain(secret).chain(private).chain(sockets) {
         let path = match path.canonicalize() {
             Ok(path) => path,
@@ -232,24 +231,33 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         };
         let cover = if path.is_dir() { empty_dir } else { Path::new("/dev/null") };
         match path.strip_prefix(request.directory) {
-            Ok(inside) => inside_workspace.push((request.mount_path.to_owned(), inside.to_owned(), cover)),
+            Ok(inside) => {
+                plan.pin_parents(request.mount_path, inside)?;
+                plan.cover(cover, &request.mount_path.join(inside))?;
+            }
             Err(_) if is_shown_in(&path) => {
                 let above = writable.iter().map(|(_, above)| above).find(|above| path.starts_with(above));
                 if let Some((above, inside)) = above.and_then(|above| Some((above, path.strip_prefix(above).ok()?))) {
-                    inside_workspace.push((above.clone(), inside.to_owned(), cover));
+                    plan.pin_parents(above, inside)?;
                 }
+                plan.cover(cover, &path)?;
             }
             Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
             Err(_) => plan.cover(cover, &path)?,
         }
     }
-    plan.cover_pinned(&inside_workspace)?;
     if let (None, Some(git)) = (request.commit, request.git_directory) {
         plan.protect_git(request, git, IfMissing::Skip)?;
     }
     let is_replaced = |path: &Path| request.commit.is_some() && request.git_directory == Some(path);
     for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
+        if request.git != GitAccess::Writable {
+            plan.pin_parents(request.mount_path, &git.path)?;
+        }
         plan.protect_git(request, &git.path, IfMissing::Fail)?;
+    }
+    for rath in &request.nested.rath {
+        plan.pin_parents(request.mount_path, &rath.path)?;
     }
     if request.git != GitAccess::Writable {
         plan.protect_settings(request.mount_path, request.nested)?;
@@ -265,6 +273,10 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         let nested = NestedProjects::find(above)?;
         // Those of a workspace that is in there are treated above.
         let is_elsewhere = |path: &PathBuf| !path.starts_with(request.mount_path);
+        if !request.mount_path.starts_with(above) {
+            let own = nested.git.iter().chain(&nested.rath);
+            own.into_iter().try_for_each(|own| plan.pin_parents(above, &own.path))?;
+        }
         for path in nested.git.iter().map(|git| above.join(&git.path)).filter(is_elsewhere) {
             let (at, if_missing) = (c_path(&path)?, IfMissing::Fail);
             plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
@@ -402,6 +414,8 @@ struct MountPlan {
     used_slots: usize,
     /// The new file systems, in which directories can be created.
     writable_dirs: Vec<PathBuf>,
+    /// The directories that cannot be renamed.
+    pinned: BTreeSet<PathBuf>,
 }
 
 impl MountPlan {
@@ -435,17 +449,19 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Hides paths in directories that commands can write. The directories above them cannot be renamed: a later command would see them
-    /// under another name.
-    fn cover_pinned(&mut self, paths: &[(PathBuf, PathBuf, &Path)]) -> Result<()> {
-        let parents =
-            paths.iter().flat_map(|(above, path, _)| path.ancestors().skip(1).map(move |parent| (above, parent)));
-        let parents = parents.filter(|(_, parent)| !parent.as_os_str().is_empty());
-        // In this order the outer ones come first.
-        for parent in parents.map(|(above, parent)| above.join(parent)).collect::<BTreeSet<_>>() {
-            self.push(SpawnStep::Cover, MountOp::Pin(c_path(&parent)?));
+    /// Keeps the directories above a path from being renamed, up to a directory that commands can write: a later command would see the
+    /// path under another name, or another in its place.
+    fn pin_parents(&mut self, above: &Path, path: &Path) -> Result<()> {
+        let mut parents: Vec<_> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
+        parents.reverse();
+        for parent in parents {
+            let parent = above.join(parent);
+            if !self.pinned.contains(&parent) {
+                self.push(SpawnStep::Cover, MountOp::Pin(c_path(&parent)?));
+                self.pinned.insert(parent);
+            }
         }
-        paths.iter().try_for_each(|(above, path, cover)| self.cover(cover, &above.join(path)))
+        Ok(())
     }
 
     /// Makes a `.git` of the workspace read-only, unless the request says otherwise.
@@ -460,13 +476,10 @@ impl MountPlan {
     /// Makes the hooks and settings that repositories name read-only. The directories above them cannot be renamed: another would take
     /// their place.
     fn protect_settings(&mut self, above: &Path, nested: &NestedProjects) -> Result<()> {
-        let paths = || nested.settings.iter().map(|setting| &*setting.path);
-        let parents = paths().flat_map(|path| path.ancestors().skip(1)).filter(|parent| !parent.as_os_str().is_empty());
-        // In this order the outer ones come first.
-        for parent in parents.collect::<BTreeSet<_>>() {
-            self.push(SpawnStep::Cover, MountOp::Pin(c_path(&above.join(parent))?));
+        for setting in &nested.settings {
+            self.pin_parents(above, &setting.path)?;
         }
-        for path in paths() {
+        for path in nested.settings.iter().map(|setting| &setting.path) {
             let (at, if_missing) = (c_path(&above.join(path))?, IfMissing::Fail);
             self.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         }

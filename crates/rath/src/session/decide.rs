@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rath_record::chunk::{Approved, Chunk, Denied, Outcome, ToolResult};
-use rath_record::turn::{self, PendingCall};
+use rath_record::turn::{self, PendingCall, Progress};
 use rath_record::{CallId, StepId, Text, view};
 
 use super::Session;
@@ -35,13 +35,13 @@ impl Session {
 
     /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
-        let PendingCall { call, origin, .. } = self.open_call(&call.into())?;
+        let PendingCall { call, origin, .. } = self.call_to_decide(&call.into())?;
         Ok(self.push(Approved::new(call.id).with_origin(origin).with_by(self.person())))
     }
 
     /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
     pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
-        let PendingCall { call, origin, .. } = self.open_call(&call.into())?;
+        let PendingCall { call, origin, .. } = self.call_to_decide(&call.into())?;
         Ok(self.push(Denied::new(call.id, reason).with_origin(origin).with_by(self.person())))
     }
 
@@ -77,6 +77,19 @@ impl Session {
             _ => None,
         });
         rules.flatten().filter_map(|rule| rule.parse().ok()).collect()
+    }
+
+    /// Returns the open call with this id, or an error if it is never made.
+    fn call_to_decide(&self, id: &CallId) -> Result<PendingCall> {
+        let pending = self.open_call(id)?;
+        let why = match pending.progress {
+            Progress::Forgotten => "it was forgotten",
+            Progress::Ambiguous => "another open call has its id",
+            _ => return Ok(pending),
+        };
+        let message = format!("the call `{id}` is not made: {why}");
+        let hint = "run the session: the model reads that";
+        Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self))
     }
 
     /// Returns the call without a result that a decision is about, or an error that lists those.

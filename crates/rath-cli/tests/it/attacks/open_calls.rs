@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rath_test_support::{Terminal, wait_until};
 use serde_json::json;
 
-use super::place::{Place, printed, shell};
+use super::place::{Place, printed, shell, tool};
 use super::{Attack, Guard, HoldsIn, Observation, Plane, Trial};
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -40,6 +40,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             resume(trial, &waiting(trial), options)
         }),
         row("a call that was started before rath was killed", try_killed),
+        row("a call whose path leads elsewhere since it was approved", try_moved_path),
     ]
 }
 
@@ -74,6 +75,30 @@ fn resume(trial: Trial, place: &Place, options: &[&str]) -> Observation {
     let resume = ["resume", &session, &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full", "--anyway"];
     let output = place.rath(&[&resume[..], options].concat());
     Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+/// Approves a call that writes through a link. The link leads elsewhere afterwards; without the guard it did so before.
+fn try_moved_path(trial: Trial) -> Observation {
+    let place = Place::new();
+    let lead_to = |name: &str| {
+        let _ = std::fs::remove_file(place.path("work/link"));
+        std::os::unix::fs::symlink(name, place.path("work/link")).expect("a link");
+    };
+    ["work/shown/x", "work/other/x"].iter().for_each(|name| place.write(name, ""));
+    lead_to(if trial.guard == Guard::On { "shown" } else { "other" });
+    let write = tool("write_file", json!({"path": "link/pwned", "text": "x"}));
+    let output = place.agent(trial.sandbox, &[write], &["--mode", "ask"]);
+    assert_eq!(output.status.code(), Some(4), "{}", printed(&output));
+    let session = place.session();
+    let review = place.rath(&["review", &session, "--approve", "call_1_1"]);
+    assert!(review.status.success(), "{}", printed(&review));
+    lead_to("other");
+    let [model, script] = place.script(&[]);
+    let resume = ["resume", &session, &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "ask", "--anyway"];
+    let text = printed(&place.rath(&resume));
+    // A second resume does not take the new question for the one that was answered.
+    let text = text + &printed(&place.rath(&resume));
+    Observation::new(place.path("work/other/pwned").exists(), text)
 }
 
 fn try_fork(trial: Trial, place: &Place) -> Observation {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rath_record::Digest;
 use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
@@ -35,7 +36,12 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
             }
         };
         let facts = surroundings.facts(&policy, &mut ready).await?;
-        let is_decided = matches!(ready.progress, Progress::Unknown | Progress::Approved | Progress::Paused { .. });
+        let is_decided = match ready.progress {
+            // A link may have been changed since the question was asked.
+            Progress::Approved => approved_subject(session, plan).is_none_or(|subject| subject == ready.subject()),
+            Progress::Unknown | Progress::Paused { .. } => true,
+            _ => false,
+        };
         plan.action = match (policy.decide(&facts, || session.granted_rules()), held) {
             (Decision::Deny { rule }, _) => {
                 let denied = Denied::new(plan.call.id.clone(), REFUSED).with_origin(plan.origin);
@@ -61,15 +67,28 @@ const REFUSED: &str = "the rules of the user do not allow it";
 /// Records why calls wait for a person, once for each.
 pub(super) fn record_questions(session: &mut Session, plans: &[CallPlan]) {
     for CallPlan { call, action, .. } in plans {
-        let CallAction::AskApproval { why, rule, .. } = action else { continue };
-        let is_asked =
-            |chunk: &Chunk| matches!(chunk, Chunk::Asked(asked) if asked.call == call.id && asked.why == *why);
+        let CallAction::AskApproval { ready, why, rule } = action else { continue };
+        let subject = Some(ready.subject());
+        let is_asked = |chunk: &Chunk| match chunk {
+            Chunk::Asked(asked) => asked.call == call.id && asked.why == *why && asked.subject == subject,
+            _ => false,
+        };
         let is_answer = |chunk: &Chunk| matches!(chunk, Chunk::Assistant(_));
         let mut since = session.as_record().newest_first().take_while(|step| !is_answer(step.chunk()));
         if !since.any(|step| is_asked(step.chunk())) {
-            session.push(Asked::new(call.id.clone(), why.as_str()).with_rule(rule.clone()));
+            session.push(Asked::new(call.id.clone(), why.as_str()).with_rule(rule.clone()).with_subject(subject));
         }
     }
+}
+
+/// Returns the subject of the question that the approval of a call answered; none if no question was recorded.
+fn approved_subject(session: &Session, plan: &CallPlan) -> Option<Digest> {
+    let mut newest = session.as_record().newest_first().take_while(|step| step.id() != plan.origin.answer);
+    newest.find(|step| matches!(step.chunk(), Chunk::Approved(approved) if approved.origin == Some(plan.origin)))?;
+    newest.find_map(|step| match step.chunk() {
+        Chunk::Asked(asked) if asked.call == plan.call.id => Some(asked.subject),
+        _ => None,
+    })?
 }
 
 /// Lets a paused call wait on, if no call below it is decided and no person can be asked.

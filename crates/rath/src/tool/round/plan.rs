@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rath_record::Digest;
 use rath_record::chunk::{Call, CallOrigin, Outcome, ToolStarted};
 use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
@@ -89,6 +90,11 @@ impl ReadyCall {
         Arc::new(cx.resuming(paused).allowing(self.extra.clone()))
     }
 
+    /// Returns a digest of the files and hosts that a decision about the call is about.
+    pub(super) fn subject(&self) -> Digest {
+        Digest::compute(format!("{:?} {:?}", self.decided_touches, self.extra).as_bytes())
+    }
+
     pub(super) fn touches_paths(&self) -> bool {
         self.touches.iter().any(Touch::is_of_path)
     }
@@ -116,6 +122,7 @@ pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
             CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
         }
         Progress::Forgotten => CallAction::Close(CallOutcome::new(Outcome::Unknown, FORGOTTEN)),
+        Progress::Ambiguous => CallAction::Close(CallOutcome::new(Outcome::Unknown, AMBIGUOUS)),
         Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
         _ => match parse_call(tools, &call) {
             // The tool may have been another one then, and the call may have taken effect.
@@ -136,6 +143,7 @@ pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
 }
 
 const FORGOTTEN: &str = "unknown: what was asked for was forgotten; it was not made again";
+const AMBIGUOUS: &str = "unknown: several calls had this id when the session was taken over; none was made";
 const SUPERSEDED: &str = "not made, or not finished: the user said something else first";
 
 pub(super) const PANICKED: &str = "failed: the tool panicked";
