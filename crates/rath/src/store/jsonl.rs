@@ -327,26 +327,32 @@ impl Jsonl {
     }
 
     /// Writes and syncs all encoded rows, except those of a file that another process has created meanwhile.
+    ///
+    /// Fails if another program has replaced, removed or cut a file: rows that no path leads to are not stored.
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
-        let mut sync = || -> io::Result<()> {
+        let mut sync = || -> Result<()> {
+            let write_error = |error| self.io_error("write to", error);
             let (mut written, mut elsewhere) = (Vec::new(), Vec::new());
             for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty && open.has_steps()) {
                 open.dirty = false;
-                open.file.write_all(&open.encoder.take_bytes())?;
+                open.write().map_err(write_error)?;
                 written.push((*family, open));
             }
             for (family, open) in written {
-                open.file.sync_data()?;
+                let path = self.path(family);
+                open.file.sync_data().map_err(write_error)?;
                 open.encoder.mark_synced();
-                if !open.publish(&self.path(family))? {
+                if !open.publish(&path).map_err(write_error)? {
                     elsewhere.push(family);
+                } else if !open.is_as_written(&path).map_err(write_error)? {
+                    return Err(changed_by_others(family, &path));
                 }
             }
             elsewhere.iter().for_each(|family| _ = state.open.remove(family));
             state.created_elsewhere.extend(elsewhere);
             Ok(())
         };
-        let done = sync().map_err(|error| self.io_error("write to", error));
+        let done = sync();
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
     }
 
@@ -677,6 +683,15 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
 fn begins_with_a_row(path: &Path) -> bool {
     let mut start = [0; ROW_START.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == ROW_START.as_bytes()
+}
+
+/// Creates the error for a file that another program has changed while this process wrote it.
+fn changed_by_others(family: BranchId, path: &Path) -> StoreError {
+    let (session, path) = (family.short(), path.display());
+    let message =
+        format!("another program replaced, removed or cut the file of session {session} while it was written: {path}");
+    StoreError::new(StoreErrorKind::Store, message)
+        .with_hint("let no other program write there; put the file back, or go on with the steps that are in it now")
 }
 
 fn codec_error(path: &Path, error: &CodecError) -> StoreError {

@@ -7,6 +7,7 @@ pub(crate) mod common;
 mod damage;
 mod faults;
 mod ids;
+mod jsonl_files;
 mod jsonl_rows;
 mod kill;
 mod laws;

@@ -18,6 +18,8 @@ use crate::store::error::{Result, StoreError};
 /// A file that is being written.
 pub(super) struct OpenFile {
     pub(super) file: File,
+    /// The number of bytes that the file has, by what was read and written.
+    length: u64,
     /// The lock, if it is not on `file` itself.
     _lock: Option<File>,
     pub(super) encoder: Encoder,
@@ -35,8 +37,9 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    fn new(file: File, lock: Option<File>, encoder: Encoder) -> Self {
-        OpenFile {
+    fn new(file: File, lock: Option<File>, encoder: Encoder) -> io::Result<Self> {
+        Ok(OpenFile {
+            length: file.metadata()?.len(),
             file,
             _lock: lock,
             encoder,
@@ -46,7 +49,19 @@ impl OpenFile {
             lost: HashSet::new(),
             dirty: true,
             unpublished: None,
-        }
+        })
+    }
+
+    /// Writes the rows that are encoded.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        let bytes = self.encoder.take_bytes();
+        self.length += bytes.len() as u64;
+        self.file.write_all(&bytes)
+    }
+
+    /// Returns true if the path leads to all that was written. Other programs do not ask for the lock.
+    pub(super) fn is_as_written(&self, path: &Path) -> io::Result<bool> {
+        Ok(is_current(&self.file, path) && self.file.metadata()?.len() == self.length)
     }
 
     /// Returns true if the file has steps, written or encoded. A file without any gets no name.
@@ -80,7 +95,7 @@ pub(super) fn publish(temporary: &Path, path: &Path) -> io::Result<bool> {
 
 /// Returns true if an open file is still the one that its path names.
 fn is_current(file: &File, path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| is_same_file(file, &path))
+    is_same_file(file, path) || path.canonicalize().is_ok_and(|path| is_same_file(file, &path))
 }
 
 /// Returns true if a link could not be made because the file system has none.
@@ -133,7 +148,7 @@ impl Jsonl {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             None => self.begin_file(&file, holder)?,
         };
-        let mut open = OpenFile::new(file, lock, encoder);
+        let mut open = OpenFile::new(file, lock, encoder).map_err(|error| self.io_error("open", error))?;
         open.branches = branches;
         Ok(Some(open))
     }
@@ -180,7 +195,8 @@ impl Jsonl {
         }
         let (temporary, file) = self.temporary_file(family, lock.is_some())?;
         let encoder = self.begin_file(&file, holder).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
-        let mut open = OpenFile::new(file, lock, encoder);
+        let open = OpenFile::new(file, lock, encoder).inspect_err(|_| _ = std::fs::remove_file(&temporary));
+        let mut open = open.map_err(|error| self.io_error("write to", error))?;
         open.unpublished = Some(temporary);
         Ok(open)
     }

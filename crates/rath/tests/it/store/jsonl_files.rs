@@ -1,0 +1,66 @@
+//! Files of a `jsonl:` store that other programs change while a process writes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rath::BranchId;
+use rath::prelude::*;
+use rath::store::Store;
+
+use super::common::uri;
+use crate::support::block_on;
+
+fn file_of(folder: &Path, session: BranchId) -> PathBuf {
+    folder.join("store").join(format!("{session}.jsonl"))
+}
+
+/// A store, a session in it with two steps, and the path of its file.
+fn two_steps(folder: &Path) -> (Store, Session, PathBuf) {
+    let store = block_on(Store::open(&uri("jsonl", folder))).expect("a store");
+    let mut session = block_on(Session::user("one").record(&store)).expect("recorded");
+    session.push(Chunk::assistant("two"));
+    block_on(session.durable()).expect("durable");
+    let path = file_of(folder, session.id());
+    (store, session, path)
+}
+
+/// A change that another program makes to the file of a session.
+type FileChange = (&'static str, fn(&Path));
+
+const CHANGES: [FileChange; 5] = [
+    ("removed", |path| fs::remove_file(path).expect("removed")),
+    ("moved", |path| fs::rename(path, path.with_extension("old")).expect("moved")),
+    ("replaced by a copy", |path| {
+        let copy = path.with_extension("new");
+        fs::copy(path, &copy).expect("copied");
+        fs::rename(copy, path).expect("replaced");
+    }),
+    ("written anew in its place", |path| fs::write(path, "").expect("written")),
+    ("cut", |path| fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(100)).expect("cut")),
+];
+
+#[test]
+fn a_step_in_a_file_that_another_program_changed_is_not_acknowledged() {
+    for (what, change) in CHANGES {
+        let folder = rath_test_support::temp_dir();
+        let (store, mut session, path) = two_steps(folder.path());
+        let other = block_on(Session::user("another session").record(&store)).expect("recorded");
+        change(&path);
+        session.push(Chunk::user("three"));
+        let error = block_on(session.durable()).expect_err(what);
+        let short = session.id().short();
+        let message =
+            format!("another program replaced, removed or cut the file of session {short} while it was written");
+        assert!(error.message().starts_with(&message), "{what}: {error}");
+        assert!(error.hint().is_some(), "{what}");
+        let mut left = error.into_session().expect("the session is in memory");
+        assert_eq!(left.chunk_count(), 3, "{what}");
+        left.push(Chunk::user("four"));
+        block_on(left.durable()).expect_err("no later step is acknowledged either");
+        let mut other = other;
+        other.push(Chunk::assistant("more"));
+        block_on(other.durable()).expect_err("the store is not written any further");
+        drop((session, left, other));
+        block_on(store.close()).expect_err("the store could not be written");
+    }
+}
