@@ -37,7 +37,7 @@ pub fn conforms(case: &mut dyn FnMut() -> StoreCase) {
 /// A promise, and the test that shows it.
 type Promise = (&'static str, fn(&mut StoreCase));
 
-const PROMISES: [Promise; 13] = [
+const PROMISES: [Promise; 14] = [
     ("a store with nothing in it lists nothing, and knows no session", empty),
     ("what was recorded is there when it is opened again", is_there_again),
     ("a fork is a branch of the same session, and what it shares is kept once", forks),
@@ -49,7 +49,8 @@ const PROMISES: [Promise; 13] = [
     ("a call without a result is in doubt", in_doubt),
     ("what is recorded twice is kept once", twice),
     ("what is forgotten is gone, and the rest still checks", forgets),
-    ("what is deleted is gone, and what others rest on is not", deletes),
+    ("what is deleted is gone", deletes),
+    ("what another session needs is not deleted, and what is deleted is named", deletes_together),
     ("a session of others stays one until it is adopted", guests),
 ];
 
@@ -281,7 +282,69 @@ fn deletes(case: &mut StoreCase) {
     assert!(wait(store.delete(gone)).is_err(), "it is gone already");
 }
 
-/// A session that was just recorded.
+fn deletes_together(case: &mut StoreCase) {
+    let store = case.open();
+    let one = wait(Session::user("one").record(&store)).expect("recorded");
+    let other = wait(Session::user("other").record(&store)).expect("recorded");
+    let mut forked = one.fork();
+    forked.push(Chunk::user("a fork"));
+    wait(forked.durable()).expect("durable");
+    // The merge is a branch of the session that it continues, and needs the one that it takes in.
+    let merged = wait(other.merge(&one)).expect("nothing is open");
+    wait(merged.durable()).expect("durable");
+    let third = wait(Session::user("third").record(&store)).expect("recorded");
+    let [a, b, c] = [&one, &other, &third].map(Session::id);
+    let (fork, merge) = (forked.id(), merged.id());
+    let busy = wait(store.delete_all(&[a, b, c])).expect("no failure");
+    assert_eq!((busy.deleted.len(), busy.refused.len()), (0, 3), "all of them are being written: {busy:?}");
+    drop((one, other, forked, merged, third));
+    let whole = wait(store.list()).expect("a list");
+    let family = |branch| whole.iter().find(|listed| listed.branch == branch).expect("it is listed").family;
+    assert_eq!([a, b, c, fork, merge].map(family), [a, b, c, a, b]);
+    [a, b, c, fork, merge].iter().for_each(|id| wait_until_released(&store, *id));
+    let told = |deletion: &rath::store::Deletion| {
+        let mut branches = deletion.branches.clone();
+        branches.sort();
+        let refused: Vec<_> = deletion.refused.iter().map(|it| (it.family, it.needed_by.clone())).collect();
+        (deletion.deleted.clone(), branches, refused)
+    };
+    let sorted = |mut branches: Vec<rath::BranchId>| {
+        branches.sort();
+        branches
+    };
+    let delete = |families: &[rath::BranchId], expected| {
+        let planned = wait(store.measure_delete(families)).expect("counted");
+        assert_eq!(told(&planned), expected, "a dry run");
+        let deletion = wait(store.delete_all(families)).expect("deleted");
+        assert_eq!(told(&deletion), expected);
+        for refusal in &deletion.refused {
+            assert_eq!(refusal.error.kind(), rath::store::StoreErrorKind::Conflict);
+        }
+        wait(store.compact()).expect("there is room");
+        let check = wait(store.check()).expect("a check");
+        assert!(check.damage.is_empty(), "{check:?}");
+    };
+    delete(&[a, c], (vec![c], vec![c], vec![(a, vec![b])]));
+    assert_eq!(wait(store.read(merge)).expect("it is there").session.chunk_count(), 2);
+    assert!(wait(store.read(fork)).is_ok(), "it is a branch of what stays");
+    let error = wait(store.delete(a)).expect_err("the merge needs it");
+    assert_eq!(error.kind(), rath::store::StoreErrorKind::Conflict);
+    assert!(wait(store.delete_all(&[a, b, c])).is_err(), "one of them is gone");
+    delete(&[a, b], (vec![b, a], sorted(vec![a, fork, b, merge]), vec![]));
+    // Two sessions that need each other.
+    let [left, right] = ["left", "right"].map(|words| wait(Session::user(words).record(&store)).expect("recorded"));
+    let merges = [(&left, &right), (&right, &left)].map(|(ours, theirs)| wait(ours.merge(theirs)).expect("merged"));
+    merges.iter().for_each(|merged| wait(merged.durable()).expect("durable"));
+    let (a, b) = (left.id(), right.id());
+    let [in_a, in_b] = merges.each_ref().map(Session::id);
+    drop((left, right, merges));
+    [a, b, in_a, in_b].iter().for_each(|id| wait_until_released(&store, *id));
+    delete(&[a], (vec![], vec![], vec![(a, vec![b])]));
+    let both = wait(store.delete_all(&[a, b])).expect("deleted");
+    assert!(both.refused.is_empty() && both.deleted.len() == 2 && both.branches.len() == 4, "{both:?}");
+    assert!(wait(store.list()).expect("a list").is_empty());
+}
+
 fn guests(case: &mut StoreCase) {
     let store = case.open();
     let own = wait(Session::user("mine").record(&store)).expect("recorded");
@@ -312,6 +375,7 @@ fn guests(case: &mut StoreCase) {
     }
 }
 
+/// A session that was just recorded.
 fn recorded(case: &mut StoreCase, words: &str) -> Session {
     wait(Session::user(words).record(&case.open())).expect("recorded")
 }

@@ -22,7 +22,7 @@ use self::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result, StoreList, StoreUri};
-use crate::store::{FreedSpace, Store, StoreError, rath_dir};
+use crate::store::{DeletionRefusal, FreedSpace, Store, rath_dir};
 use crate::workspace::{CollectMode, FileCount};
 
 pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
@@ -58,8 +58,10 @@ pub struct Gc {
 pub struct GcReport {
     /// The sessions that were deleted.
     pub deleted: Vec<BranchId>,
-    /// The sessions that could not be deleted, each with the reason.
-    pub refused: Vec<(BranchId, StoreError)>,
+    /// All branches of these sessions.
+    pub branches: Vec<BranchId>,
+    /// The sessions that could not be deleted.
+    pub refused: Vec<DeletionRefusal>,
     /// The space that was freed in the store.
     pub store: FreedSpace,
     /// The directories whose versions were looked at.
@@ -220,7 +222,8 @@ impl Gc {
         if self.is_dry_run {
             let deletion = store.measure_delete(delete).await?;
             gone.extend(&deletion.deleted);
-            (report.deleted, report.refused, report.store) = (deletion.deleted, deletion.refused, deletion.freed);
+            (report.deleted, report.branches) = (deletion.deleted, deletion.branches);
+            (report.refused, report.store) = (deletion.refused, deletion.freed);
         } else {
             let (pending, noted, trees) = (pending.clone(), directories.clone(), directories.deleted_trees.clone());
             run_blocking(move || -> Result<()> {
@@ -232,7 +235,7 @@ impl Gc {
             })
             .await?;
             let deletion = store.delete_all(delete).await?;
-            (report.deleted, report.refused) = (deletion.deleted, deletion.refused);
+            (report.deleted, report.branches, report.refused) = (deletion.deleted, deletion.branches, deletion.refused);
             report.store = store.compact().await?;
         }
         for root in &directories.roots {

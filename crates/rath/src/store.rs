@@ -36,7 +36,7 @@ use rath_record::{BranchId, Digest, Parent, Payload, Step, StepId, StorageState,
 use crate::blocking::run_blocking;
 use crate::secrets::Secrets;
 
-pub use deletion::Deletion;
+pub use deletion::{Deletion, DeletionRefusal};
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
@@ -212,16 +212,17 @@ pub trait StoreBackend: Send + Sync + 'static {
     /// Fails, and changes nothing, if another writer holds the branch. A step that was erased before is erased again.
     fn forget(&self, branch: BranchId, step: StepId) -> Result<ErasedStep>;
 
-    /// Deletes a session with all its branches, unless other sessions descend from them.
-    fn delete(&self, family: BranchId) -> Result<()>;
+    /// Deletes sessions, each given by the branch that it began with, with all their branches.
+    ///
+    /// A session stays, and is part of the result, if a process writes it, or if another session that stays needs steps of it, as a
+    /// merge of the two does. [`Deletion::plan`] decides that. Fails, and deletes nothing, if there is no such session.
+    fn delete(&self, families: &[BranchId]) -> Result<Deletion>;
 
     /// Frees space that is no longer used.
     fn compact(&self) -> Result<FreedSpace>;
 
-    /// Returns the result that deleting some sessions and [`compact`](StoreBackend::compact) would have. Changes nothing.
-    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
-        Ok(Deletion { deleted: families.to_vec(), ..Deletion::default() })
-    }
+    /// Returns the result that [`delete`](StoreBackend::delete) and [`compact`](StoreBackend::compact) would have. Changes nothing.
+    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion>;
 }
 
 /// Steps to be appended to a branch.
@@ -594,9 +595,9 @@ impl Store {
         self.0.writer_thread.0.call(move |backend| backend.forget(branch, step)).await
     }
 
-    /// Deletes a session with all its branches, unless other sessions descend from them.
+    /// Deletes a session with all its branches. Fails if a process writes it, or another session needs steps of it.
     pub async fn delete(&self, family: BranchId) -> Result<()> {
-        self.0.writer_thread.0.call(move |backend| backend.delete(family)).await
+        self.delete_all(&[family]).await?.into_result()
     }
 
     /// Frees space that is no longer used.
@@ -604,12 +605,11 @@ impl Store {
         self.0.writer_thread.0.call(|backend| backend.compact()).await
     }
 
-    /// Deletes sessions, those first that rest on others. A session that cannot be deleted, because a process writes it or another
-    /// session rests on it, is part of the result.
+    /// Deletes sessions with all their branches. A session that cannot be deleted, because a process writes it or another session
+    /// that stays needs steps of it, is part of the result.
     pub async fn delete_all(&self, families: &[BranchId]) -> Result<Deletion> {
         let families = families.to_vec();
-        let delete = move |backend: &dyn StoreBackend| Deletion::in_rounds(&families, |family| backend.delete(family));
-        self.0.writer_thread.0.call(delete).await
+        self.0.writer_thread.0.call(move |backend| backend.delete(&families)).await
     }
 
     /// Returns the result that [`delete_all`](Store::delete_all) and [`compact`](Store::compact) would have. Changes nothing.

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use rath::gc::{
     DirectoryReport, Gc, GcReport, KeepReason, KeptFork, KeptForkReason, RetentionPlan, RetentionRule, SkipReason,
 };
+use rath::record::Parent;
 use rath::record::draw::{count, one_line, preview};
-use rath::store::{BranchSummary, Erased};
+use rath::store::{BranchSummary, DeletionRefusal, Erased};
 use rath::{BranchId, Store};
 use serde_json::{Value, json};
 
@@ -37,7 +38,8 @@ use crate::sessions::{self, StoreArg};
 pub(crate) struct GcArgs {
     #[command(flatten)]
     store: StoreArg,
-    /// Delete a session with all of its branches; may be repeated
+    /// Delete a session with all of its branches; may be repeated. A session stays if another one needs steps of it, and merges with
+    /// other sessions have to be named too
     #[arg(long, value_name = "SESSION")]
     delete: Vec<String>,
     /// Delete all sessions of the store
@@ -82,17 +84,16 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     let report = gc.run(&store, &delete, &args.directory).await;
     let report = report.map_err(sessions::explain_held)?;
     if !(report.deleted.is_empty() && explicit.iter().any(|family| is_refused(&report, *family))) {
-        let titles = list.iter().map(|listed| (listed.branch, &*listed.title)).collect();
-        args.print(&plan, &report, &titles)?;
+        args.print(&plan, &report, &list)?;
         if report.store.erased == Erased::WhenIdle {
             output::warning(&log_keeps(&store));
         }
     }
-    args.explain(&plan, report, &explicit)
+    args.explain(&plan, report, &explicit, (&store, &list)).await
 }
 
 fn is_refused(report: &GcReport, family: BranchId) -> bool {
-    report.refused.iter().any(|(refused, _)| *refused == family)
+    report.refused.iter().any(|refusal| refusal.family == family)
 }
 
 impl GcArgs {
@@ -104,21 +105,40 @@ impl GcArgs {
             families.dedup();
             return Ok(families);
         }
-        let mut families = Vec::new();
+        let (mut families, mut named) = (Vec::new(), Vec::new());
         for name in &self.delete {
             let branch = sessions::find_branch(store, name, &self.store.option()).await?;
             let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
-            if family != branch {
-                let (own, whole) = (branch.short(), family.short());
-                let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
-                let hint = format!("`rath gc --delete {whole}{}` deletes the session", self.store.option());
-                return Err(Failure::new(message, hint));
-            }
-            if !families.contains(&family) {
+            named.push((branch, family));
+            if family == branch && !families.contains(&family) {
                 families.push(family);
             }
         }
+        for (branch, family) in &named {
+            let merges = merges_with_others(store, list, *family).await;
+            let mut together = vec![*family];
+            together.extend(&merges);
+            let (own, whole, hint) = (branch.short(), family.short(), self.delete_together(&together));
+            if !families.contains(family) {
+                let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
+                return Err(Failure::new(message, hint));
+            }
+            let is_named = |merge: &&BranchId| named.iter().any(|(branch, _)| branch == *merge);
+            if !merges.iter().all(|merge| is_named(&merge)) {
+                let ids: Vec<_> = merges.iter().map(|merge| merge.short()).collect();
+                let message =
+                    format!("merges with other sessions are branches of {whole} and would go too: {}", ids.join(", "));
+                return Err(Failure::new(message, hint));
+            }
+        }
         Ok(families)
+    }
+
+    /// Returns the advice to delete sessions and branches together.
+    fn delete_together(&self, ids: &[BranchId]) -> String {
+        let options: Vec<_> = ids.iter().map(|id| format!("--delete {}", id.short())).collect();
+        let what = if ids.len() == 1 { "the session" } else { "all of them" };
+        format!("`rath gc {}{}` deletes {what}", options.join(" "), self.store.option())
     }
 
     /// Returns the sessions that the rules choose. The rules of the configuration count unless sessions are named.
@@ -134,16 +154,16 @@ impl GcArgs {
         Ok(self.rules.clone().or(configured).retention().plan(store, &self.directory).await?)
     }
 
-    fn print(&self, plan: &RetentionPlan, report: &GcReport, titles: &HashMap<BranchId, &str>) -> io::Result<()> {
+    fn print(&self, plan: &RetentionPlan, report: &GcReport, list: &[BranchSummary]) -> io::Result<()> {
         if self.json {
             let files: Vec<_> = report.directories.iter().map(directory_json).collect();
             let rules: BTreeMap<_, _> =
                 plan.delete.iter().map(|(id, rule)| (id.to_string(), rule_name(*rule))).collect();
             let mut kept: BTreeMap<_, _> = plan.kept.iter().map(|(id, why)| (id.to_string(), keep_text(why))).collect();
-            kept.extend(report.refused.iter().map(|(id, error)| (id.to_string(), error.message())));
-            let (deleted, store) = (&report.deleted, report.store);
+            kept.extend(report.refused.iter().map(|it| (it.family.to_string(), it.error.message())));
+            let (deleted, branches, store) = (&report.deleted, &report.branches, report.store);
             let json = json!({
-                "dry_run": self.dry_run, "deleted": deleted, "rules": rules, "kept": kept,
+                "dry_run": self.dry_run, "deleted": deleted, "branches": branches, "rules": rules, "kept": kept,
                 "steps": store.steps, "bytes": store.bytes, "files": files, "unreachable_size": plan.unreachable_size,
             });
             return output::data(|out| output::json_line(out, &json));
@@ -153,10 +173,17 @@ impl GcArgs {
             false => ["deleted", "freed", "removed"],
         };
         output::text(|out| {
-            for (family, rule) in plan.delete.iter().filter(|(family, _)| report.deleted.contains(family)) {
-                let title = preview(titles.get(family).copied().unwrap_or_default());
-                let (id, why) = (family.short(), rule_name(*rule));
-                writeln!(out, "{deleted} {BRANCH}{id}{BRANCH:#} ({why})  {title}")?;
+            for branch in &report.branches {
+                let listed = list.iter().find(|listed| listed.branch == *branch);
+                let title = preview(listed.map_or("", |listed| &*listed.title));
+                let rule = plan.delete.iter().find(|(family, _)| family == branch).map(|(_, rule)| rule_name(*rule));
+                let family = listed.map(|listed| listed.family).filter(|family| family != branch);
+                let why = match (family, rule) {
+                    (Some(family), _) => format!(" (branch of {})", family.short()),
+                    (None, Some(rule)) => format!(" ({rule})"),
+                    (None, None) => String::new(),
+                };
+                writeln!(out, "{deleted} {BRANCH}{}{BRANCH:#}{why}  {title}", branch.short())?;
             }
             let (sessions, steps) = (count(report.deleted.len() as u64, "session"), count(report.store.steps, "step"));
             writeln!(out, "{deleted} {sessions}; {freed} {steps}, {}", count(report.store.bytes, "byte"))?;
@@ -165,7 +192,13 @@ impl GcArgs {
     }
 
     /// Says what was kept and why, and returns the exit status.
-    fn explain(&self, plan: &RetentionPlan, report: GcReport, explicit: &[BranchId]) -> CommandResult {
+    async fn explain(
+        &self,
+        plan: &RetentionPlan,
+        report: GcReport,
+        explicit: &[BranchId],
+        (store, list): (&Store, &[BranchSummary]),
+    ) -> CommandResult {
         for (family, why) in &plan.kept {
             output::note(&format!("kept {}: {}", family.short(), keep_text(why)));
         }
@@ -179,11 +212,19 @@ impl GcArgs {
         for directory in &report.directories {
             exit = exit.max(self.explain_directory(directory));
         }
-        for (family, error) in report.refused {
-            if explicit.contains(&family) {
+        for DeletionRefusal { family, error, needed_by } in report.refused {
+            if !explicit.contains(&family) {
+                output::note(&format!("kept {}: {}", family.short(), error.message()));
+            } else if needed_by.is_empty() {
                 return Err(sessions::explain_held(error));
+            } else {
+                let mut together = Vec::new();
+                for family in [family].into_iter().chain(needed_by) {
+                    together.push(family);
+                    together.extend(merges_with_others(store, list, family).await);
+                }
+                return Err(Failure::from(error).with_hint(self.delete_together(&together)));
             }
-            output::note(&format!("kept {}: {}", family.short(), error.message()));
         }
         Ok(exit)
     }
@@ -236,6 +277,28 @@ impl GcArgs {
             }
         }
     }
+}
+
+/// Returns the branches of a session that are merges with other sessions.
+async fn merges_with_others(store: &Store, list: &[BranchSummary], family: BranchId) -> Vec<BranchId> {
+    let families: HashMap<BranchId, BranchId> = list.iter().map(|listed| (listed.branch, listed.family)).collect();
+    let is_of_another = |parent: &Parent| {
+        let branch = parent.step().map(|parent| parent.stamp().branch);
+        branch.and_then(|branch| families.get(&branch)).is_some_and(|other| *other != family)
+    };
+    let mut merges = Vec::new();
+    for tip in list.iter().filter(|listed| listed.family == family && listed.is_tip) {
+        // What cannot be read has nothing to lose.
+        let Ok(found) = store.read(tip.branch).await else { continue };
+        for step in found.session.lineage().walk() {
+            let branch = step.stamp().branch;
+            let is_own = branch != family && families.get(&branch) == Some(&family) && !merges.contains(&branch);
+            if is_own && step.parents().iter().any(is_of_another) {
+                merges.push(branch);
+            }
+        }
+    }
+    merges
 }
 
 fn print_directory(out: &mut dyn Write, removed: &str, report: &DirectoryReport) -> io::Result<()> {

@@ -487,8 +487,8 @@ fn a_session_that_was_merged_into_a_deleted_one_keeps_its_files() {
     for_each_store("", |fixture| {
         let one = fixture.work(None, "One", "echo one > one.txt");
         let other = fixture.work(None, "Other", "echo other > other.txt");
-        assert_eq!(fixture.code(&["merge", &one, &other]), 0);
-        assert_eq!(fixture.code(&["gc", "--delete", &one]), 0);
+        let merged = fixture.out(&["merge", &one, &other]).lines().last().expect("an id").to_owned();
+        assert_eq!(fixture.code(&["gc", "--delete", &one, "--delete", &merged]), 0);
         remove(fixture, "work/other.txt");
         let third = fixture.work(None, "Third", &write("secret.txt", "canary-one"));
         let step = fixture.step(&third, "+secret.txt");

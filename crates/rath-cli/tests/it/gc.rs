@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use expect_test::{Expect, expect};
 use rath_test_support::{Chance, count, seed, wait_until};
 use serde_json::{Value, json};
 
@@ -402,5 +403,54 @@ fn rules_are_read_from_the_configuration_and_checked() {
         let output = crate::rath(&fixture.path(""), &["config"]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("only your own configuration can have `gc`"), "{text}");
+    });
+}
+
+/// Both kinds of store refuse alike, and name all that has to go together.
+#[test]
+fn no_session_is_deleted_that_another_needs_or_that_is_not_named() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > one.txt");
+        let other = fixture.work(None, "Other", "echo other > other.txt");
+        let merged = fixture.out(&["merge", &one, &other]).lines().last().expect("an id").to_owned();
+        for dry_run in [&["--dry-run"][..], &[]] {
+            let check = |args: &[&str], expected: Expect| fixture.check(&[&["gc"], args, dry_run].concat(), &expected);
+            check(
+                &["--delete", &other],
+                expect![[r#"
+                    ! error: S1 needs steps of the session S2
+                    ! hint: `rath gc --delete S2 --delete S1 --delete S3 --store STORE` deletes all of them
+                    exit 1
+                "#]],
+            );
+            check(
+                &["--delete", &one],
+                expect![[r#"
+                    ! error: merges with other sessions are branches of S1 and would go too: S3
+                    ! hint: `rath gc --delete S1 --delete S3 --store STORE` deletes all of them
+                    exit 1
+                "#]],
+            );
+            check(
+                &["--delete", &merged],
+                expect![[r#"
+                    ! error: S3 is a branch of session S1, and cannot be deleted alone
+                    ! hint: `rath gc --delete S1 --delete S3 --store STORE` deletes all of them
+                    exit 1
+                "#]],
+            );
+        }
+        let named = |args: &[&str]| -> Vec<String> {
+            let out = fixture.out(&[&["gc"], args].concat());
+            out.lines().filter(|line| line.contains("  ")).map(str::to_owned).collect()
+        };
+        let both = ["--delete", &one, "--delete", &merged];
+        let branch = format!("{merged} (branch of {one})  One");
+        assert_eq!(
+            named(&[&both[..], &["--dry-run"]].concat()),
+            [format!("would delete {one}  One"), format!("would delete {branch}")]
+        );
+        assert_eq!(named(&both), [format!("deleted {one}  One"), format!("deleted {branch}")]);
+        assert_eq!(named(&["--delete", &other]), [format!("deleted {other}  Other")]);
     });
 }

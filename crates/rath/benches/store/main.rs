@@ -10,8 +10,8 @@ use rath::Text;
 use rath::prelude::*;
 use rath::record::Step;
 use rath::store::{
-    self, BranchSummary, CheckReport, Create, FreedSpace, Holder, Jsonl, Sqlite, StepPlaces, Store, StoreBackend,
-    StoredBranch, Write,
+    self, BranchSummary, CheckReport, Create, Deletion, FreedSpace, Holder, Jsonl, Sqlite, StepPlaces, Store,
+    StoreBackend, StoredBranch, Write,
 };
 use rath::{BranchId, StepId};
 use rath_bench::{Table, cpu_time, peak};
@@ -92,8 +92,12 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
         self.backend.forget(branch, step)
     }
 
-    fn delete(&self, family: BranchId) -> store::Result<()> {
-        self.backend.delete(family)
+    fn delete(&self, families: &[BranchId]) -> store::Result<Deletion> {
+        self.backend.delete(families)
+    }
+
+    fn measure_delete(&self, families: &[BranchId]) -> store::Result<Deletion> {
+        self.backend.measure_delete(families)
     }
 
     fn compact(&self) -> store::Result<FreedSpace> {

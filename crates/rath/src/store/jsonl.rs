@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use rath_record::codec::{CodecError, Encoder, FileContents, ROW_START};
+use rath_record::codec::{CodecError, Encoder, FileContents, ROW_START, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
@@ -152,7 +152,7 @@ impl Jsonl {
     fn read_file(&self, family: BranchId) -> Result<FileContents> {
         let finder = StepFinder::default();
         loop {
-            let contents = self.read_with(family, &finder)?;
+            let contents = self.read_by(family, finder.reader())?;
             // If it continues from steps of other files, it is read again with these.
             if !finder.find_wanted(&self.folder) {
                 return Ok(contents);
@@ -160,9 +160,8 @@ impl Jsonl {
         }
     }
 
-    fn read_with(&self, family: BranchId, finder: &StepFinder) -> Result<FileContents> {
+    fn read_by(&self, family: BranchId, mut reader: Reader) -> Result<FileContents> {
         let path = self.path(family);
-        let mut reader = finder.reader();
         let mut file = File::open(&path).map_err(|error| self.io_error("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {
@@ -356,25 +355,51 @@ impl Jsonl {
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
     }
 
-    /// Locks the file of a session that can be deleted, and returns the number of its steps. Fails if a process writes it, or another
-    /// session that is not `gone` rests on it.
-    fn lock_for_delete(&self, family: BranchId, gone: &HashSet<BranchId>) -> Result<(usize, File)> {
-        if !self.path(family).exists() {
-            return Err(self.no_such(family));
-        }
-        let own: HashSet<StepId> = self.read_file(family)?.steps.iter().map(Step::id).collect();
-        for other in self.families()?.into_iter().filter(|other| *other != family && !gone.contains(other)) {
-            let Some(others) = self.read_if_there(other)? else { continue };
-            // Sessions that begin alike have the same steps, each in its own file.
-            let theirs: HashSet<StepId> = others.steps.iter().map(Step::id).collect();
-            let is_here = |step: &Step| own.contains(&step.id()) && !theirs.contains(&step.id());
-            let rests = Lineage::new(others.heads).walk().into_iter().any(is_here);
-            if rests {
-                let message = format!("the session {} rests on {}", other.short(), family.short());
-                return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));
+    /// Decides which sessions can be deleted. Returns the contents of their files too, as far as a report needs them.
+    fn plan_delete(&self, families: &[BranchId]) -> Result<(Deletion, HashMap<BranchId, DeletedFile>)> {
+        let mut busy = Vec::new();
+        for family in families {
+            if !self.path(*family).exists() {
+                return Err(self.no_such(*family));
+            }
+            match self.lock_idle(*family) {
+                Err(error) if error.kind() == StoreErrorKind::Conflict => busy.push((*family, error)),
+                locked => drop(locked?),
             }
         }
-        Ok((own.len(), self.lock_idle(family)?))
+        let wanted: HashSet<BranchId> = families.iter().copied().collect();
+        let (mut needs, mut files) = (HashSet::new(), HashMap::new());
+        for family in self.families()? {
+            // The names of other files are enough: what those need is in their own rows.
+            let named = Arc::new(Mutex::new(Vec::new()));
+            let noted = named.clone();
+            let reader = Reader::new().with_step_finder(move |_, other| {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push((family, other));
+                None
+            });
+            let contents = match self.read_by(family, reader) {
+                Err(_) if !self.path(family).exists() => continue,
+                contents => contents?,
+            };
+            needs.extend(named.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+            if wanted.contains(&family) {
+                let branches = branches(&contents).into_iter().map(|(branch, _)| branch).collect();
+                let bytes = std::fs::metadata(self.path(family)).map_or(0, |facts| facts.len());
+                files.insert(family, DeletedFile { branches, steps: contents.steps.len() as u64, bytes });
+            }
+        }
+        Ok((Deletion::plan(families, busy, &needs), files))
+    }
+
+    /// Removes the file of a session that no process writes.
+    fn remove_file(&self, family: BranchId) -> Result<()> {
+        let path = self.path(family);
+        let _locked = self.lock_idle(family)?;
+        let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
+        removed.map_err(|error| self.io_error("write to", error))?;
+        // A lock file that stays does no harm.
+        let _ = lock_path(&path).map(std::fs::remove_file);
+        Ok(())
     }
 
     /// Rewrites a file that no process writes.
@@ -632,18 +657,34 @@ impl StoreBackend for Jsonl {
         Ok(ErasedStep { erased: Erased::Completely, refused })
     }
 
-    fn delete(&self, family: BranchId) -> Result<()> {
-        let path = self.path(family);
-        let (own, _locked) = self.lock_for_delete(family, &HashSet::new())?;
-        let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
-        let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
-        removed.map_err(|error| self.io_error("write to", error))?;
-        // A lock file that stays does no harm.
-        let _ = lock_path(&path).map(std::fs::remove_file);
-        let mut state = self.lock();
-        state.freed.bytes += bytes;
-        state.freed.steps += own as u64;
-        Ok(())
+    fn delete(&self, families: &[BranchId]) -> Result<Deletion> {
+        let (mut deletion, mut rest) = (Deletion::default(), families.to_vec());
+        while !rest.is_empty() {
+            let (plan, mut files) = self.plan_delete(&rest)?;
+            rest.clear();
+            let mut planned = plan.deleted.into_iter();
+            for family in planned.by_ref() {
+                match self.remove_file(family) {
+                    Ok(()) => files.remove(&family).unwrap_or_default().add_to(&mut deletion, family),
+                    // A process has begun to write it since: what it needs has to stay.
+                    Err(error) if error.kind() == StoreErrorKind::Conflict => {
+                        rest.push(family);
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if rest.is_empty() {
+                deletion.refused = plan.refused;
+            } else {
+                rest.extend(planned.chain(plan.refused.into_iter().map(|refusal| refusal.family)));
+            }
+        }
+        let freed = &mut self.lock().freed;
+        freed.bytes += deletion.freed.bytes;
+        freed.steps += deletion.freed.steps;
+        deletion.freed = FreedSpace::default();
+        Ok(deletion)
     }
 
     /// Returns what deletions have freed: the files hold nothing that could be compacted. Removes what a killed process left.
@@ -653,15 +694,28 @@ impl StoreBackend for Jsonl {
     }
 
     fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
-        let (mut freed, mut gone) = (FreedSpace::default(), HashSet::new());
-        let deletion = Deletion::in_rounds(families, |family| {
-            let (steps, _locked) = self.lock_for_delete(family, &gone)?;
-            freed.bytes += std::fs::metadata(self.path(family)).map_or(0, |facts| facts.len());
-            freed.steps += steps as u64;
-            gone.insert(family);
-            Ok(())
-        })?;
-        Ok(Deletion { freed, ..deletion })
+        let (mut deletion, mut files) = self.plan_delete(families)?;
+        for family in std::mem::take(&mut deletion.deleted) {
+            files.remove(&family).unwrap_or_default().add_to(&mut deletion, family);
+        }
+        Ok(deletion)
+    }
+}
+
+/// The contents of a file that is deleted.
+#[derive(Default)]
+struct DeletedFile {
+    branches: Vec<BranchId>,
+    steps: u64,
+    bytes: u64,
+}
+
+impl DeletedFile {
+    fn add_to(self, deletion: &mut Deletion, family: BranchId) {
+        deletion.deleted.push(family);
+        deletion.branches.extend(self.branches);
+        deletion.freed.steps += self.steps;
+        deletion.freed.bytes += self.bytes;
     }
 }
 

@@ -389,18 +389,31 @@ impl StoreBackend for Sqlite {
         Ok(ErasedStep { erased, refused: Vec::new() })
     }
 
-    fn delete(&self, family: BranchId) -> Result<()> {
+    fn delete(&self, families: &[BranchId]) -> Result<Deletion> {
         self.write_transaction(|transaction| {
-            let branches = BranchRow::of_family(transaction.connection, family)?;
-            if branches.is_empty() {
-                return Err(self.no_such(family).into());
-            }
-            for branch in &branches {
-                if let Some(row) = transaction.branch(*branch)?.cloned() {
-                    transaction.refuse_if_held(&row)?;
+            let mut busy = Vec::new();
+            for family in families {
+                let branches = BranchRow::of_family(transaction.connection, *family)?;
+                if branches.is_empty() {
+                    return Err(self.no_such(*family).into());
+                }
+                for branch in branches {
+                    let Some(row) = transaction.branch(branch)?.cloned() else { continue };
+                    match transaction.refuse_if_held(&row) {
+                        Err(TransactionError::Store(error)) => {
+                            busy.push((*family, error));
+                            break;
+                        }
+                        checked => checked?,
+                    }
                 }
             }
-            transaction.remove(&branches)
+            let mut deletion = Deletion::plan(families, busy, &check::needs(transaction.connection)?);
+            for family in &deletion.deleted {
+                deletion.branches.extend(BranchRow::of_family(transaction.connection, *family)?);
+            }
+            transaction.remove(&deletion.branches)?;
+            Ok(deletion)
         })
     }
 

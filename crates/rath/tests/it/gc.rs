@@ -40,9 +40,10 @@ fn a_session_without_a_time_is_never_old() {
 
 /// The parts of a report that a dry run has to foretell.
 fn told(report: &rath::gc::GcReport) -> String {
-    let refused: Vec<_> = report.refused.iter().map(|(family, error)| format!("{family}: {error}")).collect();
+    let refused: Vec<_> = report.refused.iter().map(|it| format!("{}: {}", it.family, it.error)).collect();
     let (steps, bytes) = (report.store.steps, report.store.bytes);
-    format!("deleted {:?}\nrefused {refused:#?}\n{steps} steps, {bytes} bytes", report.deleted)
+    let (deleted, branches) = (&report.deleted, &report.branches);
+    format!("deleted {deleted:?}, {branches:?}\nrefused {refused:#?}\n{steps} steps, {bytes} bytes")
 }
 
 #[test]

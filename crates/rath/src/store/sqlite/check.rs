@@ -414,3 +414,35 @@ pub(super) fn visit_json(
     };
     failed.map_or(Ok(()), |why| Err(damaged(why)))
 }
+
+/// Returns the pairs of a session and another one of which it needs steps. Rows that cannot be read are passed over: nothing is
+/// compacted in a store that has some.
+///
+/// A row belongs to the session of its branch, if that refers to it, and otherwise to the first one that does: a session may have
+/// its own copy of a step of another.
+pub(super) fn needs(connection: &Connection) -> rusqlite::Result<HashSet<(BranchId, BranchId)>> {
+    let mut families = HashMap::new();
+    let mut referring = HashMap::<u64, Vec<BranchId>>::new();
+    scan::each_row(connection, BRANCHES, |_, row| {
+        if let Some(row) = row.ok().and_then(BranchRow::read) {
+            families.insert(row.id, row.family);
+            referring.entry(row.head).or_default().push(row.family);
+        }
+    })?;
+    let heads: Vec<u64> = referring.keys().copied().collect();
+    let mut needs = HashSet::new();
+    // A step comes before its parents.
+    scan::walk_back(connection, heads, |place, row| {
+        let (Ok(row), Some(sessions)) = (row, referring.remove(&place)) else { return };
+        let own = families.get(&row.stamp.branch).filter(|family| sessions.contains(family));
+        let Some(home) = own.or(sessions.iter().min()).copied() else { return };
+        needs.extend(sessions.into_iter().filter(|other| *other != home).map(|other| (other, home)));
+        for (_, parent) in row.parents {
+            let sessions = referring.entry(parent).or_default();
+            if !sessions.contains(&home) {
+                sessions.push(home);
+            }
+        }
+    })?;
+    Ok(needs)
+}

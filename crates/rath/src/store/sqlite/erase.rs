@@ -91,7 +91,7 @@ impl Sqlite {
         };
         let copy = std::sync::Arc::new(std::sync::Mutex::new(copy));
         let store = Sqlite::new(self.uri.clone(), None, copy.clone(), copy, None);
-        let deletion = Deletion::in_rounds(families, |family| store.delete(family))?;
+        let deletion = store.delete(families)?;
         Ok(Deletion { freed: store.compact()?, ..deletion })
     }
 

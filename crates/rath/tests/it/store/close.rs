@@ -7,8 +7,8 @@ use rath::BranchId;
 use rath::prelude::*;
 use rath::record::{Step, StepId};
 use rath::store::{
-    BranchSummary, CheckReport, ErasedStep, FreedSpace, Holder, Result, Sqlite, StepPlaces, Store, StoreBackend,
-    StoredBranch, Write,
+    BranchSummary, CheckReport, Deletion, ErasedStep, FreedSpace, Holder, Result, Sqlite, StepPlaces, Store,
+    StoreBackend, StoredBranch, Write,
 };
 use rath_test_support::wait_until;
 
@@ -93,8 +93,12 @@ impl StoreBackend for OnDisk {
         self.0.forget(branch, step)
     }
 
-    fn delete(&self, family: BranchId) -> Result<()> {
-        self.0.delete(family)
+    fn delete(&self, families: &[BranchId]) -> Result<Deletion> {
+        self.0.delete(families)
+    }
+
+    fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
+        self.0.measure_delete(families)
     }
 
     fn compact(&self) -> Result<FreedSpace> {
