@@ -253,7 +253,11 @@ impl AllSteps {
     fn add_store(&mut self, store: &Store, uri: Option<&StoreUri>) -> Result<bool> {
         let mut heads = Vec::new();
         for summary in store.list_whole()? {
-            let stored = store.read_branch(summary.branch)?;
+            let stored = match store.read_branch(summary.branch) {
+                // Another process has deleted it since, and it names nothing any more.
+                Err(error) if error.kind() == StoreErrorKind::NoSuchSession => continue,
+                stored => stored?,
+            };
             if let Some(damage) = stored.damage.first() {
                 return Err(StoreError::new(StoreErrorKind::Damaged, damage).into());
             }
