@@ -60,6 +60,8 @@ struct Housekeeping {
     renewed: Instant,
     /// True if something was written since the backend was told last that it is idle.
     is_due: bool,
+    /// True if rights are still to be released, because an attempt failed.
+    has_unreleased: bool,
 }
 
 /// A branch that was claimed, and the holder that wrote it last and did not close it.
@@ -141,6 +143,7 @@ impl WriterThread {
             if let Err(Ok((unwanted, _))) = sender.send(claim(backend))
                 && let WriteRight::Held(epoch) = unwanted.lock().right
             {
+                // The drop of the right releases it once more, and reports.
                 let _ = backend.release(&[(branch, epoch)]);
             }
         })));
@@ -221,9 +224,9 @@ impl WriterThread {
     fn work(&self, backend: &dyn StoreBackend, rows: &StepPlaces) {
         // After a failure the state of the disk is unknown: nothing further is written.
         let mut failure: Option<StoreError> = None;
-        let mut housekeeping = Housekeeping { renewed: Instant::now(), is_due: false };
+        let mut housekeeping = Housekeeping { renewed: Instant::now(), is_due: false, has_unreleased: false };
+        let mut batch = WriteBatch::default();
         while let Some((jobs, number)) = self.next(backend, &mut housekeeping) {
-            let mut batch = WriteBatch::default();
             for job in jobs {
                 match job {
                     WriterJob::Write(write, branch) => {
@@ -241,10 +244,15 @@ impl WriterThread {
                 }
             }
             batch.commit(backend, rows, &mut failure);
+            housekeeping.has_unreleased = batch.release_error.is_some();
             if let Some(error) = &failure {
                 self.lock().failure.get_or_insert_with(|| error.duplicate());
             }
             self.finish(number);
+        }
+        batch.commit(backend, rows, &mut failure);
+        if let Some(error) = batch.release_error {
+            self.lock().failure.get_or_insert(not_released(&batch.releases, &error));
         }
     }
 
@@ -278,6 +286,9 @@ impl WriterThread {
                 drop(queue);
                 let _ = catch_panic(|| backend.idle());
                 queue = self.lock();
+            }
+            if result.timed_out() && housekeeping.has_unreleased && queue.jobs.is_empty() {
+                return Some((VecDeque::new(), queue.newest));
             }
         }
     }
@@ -313,18 +324,25 @@ impl WriterThread {
 struct WriteBatch {
     writes: Vec<(Write, Arc<BranchWriter>)>,
     releases: Vec<(BranchId, u64)>,
+    /// The reason why the last attempt to release rights failed.
+    release_error: Option<StoreError>,
 }
 
 impl WriteBatch {
     /// Writes the group, reports to each branch, then releases rights.
+    ///
+    /// Rights that cannot be released stay in the batch, for the next attempt: the lease of this process is renewed as long as it
+    /// holds another right, so they would not expire.
     fn commit(&mut self, backend: &dyn StoreBackend, rows: &StepPlaces, failure: &mut Option<StoreError>) {
-        let WriteBatch { writes, releases } = std::mem::take(self);
+        let writes = std::mem::take(&mut self.writes);
         if !writes.is_empty() {
             write_group(backend, rows, writes, failure);
         }
-        if !releases.is_empty() && failure.is_none() {
-            // A right that is not released expires.
-            let _ = catch_panic(|| backend.release(&releases));
+        if !self.releases.is_empty() && failure.is_none() {
+            match catch_panic(|| backend.release(&self.releases)) {
+                Ok(()) => (self.releases, self.release_error) = (Vec::new(), None),
+                Err(error) => self.release_error = Some(error),
+            }
         }
     }
 }
@@ -351,6 +369,14 @@ fn write_group(
             branch.fail(error);
         }
     }
+}
+
+/// Creates the error for rights that could not be released.
+fn not_released(rights: &[(BranchId, u64)], error: &StoreError) -> StoreError {
+    let ids: Vec<_> = rights.iter().map(|(branch, _)| branch.short()).collect();
+    let message = format!("the right to append to {} could not be released: {}", ids.join(", "), error.message());
+    StoreError::new(error.kind(), message)
+        .with_hint("the next process gets it when this one has ended; nothing is lost")
 }
 
 /// Creates the error for a job that the thread did not do.

@@ -8,7 +8,7 @@ use rath::prelude::*;
 use rath::record::{Step, StepId};
 use rath::store::{
     BranchSummary, CheckReport, Deletion, ErasedStep, FreedSpace, Holder, Result, Sqlite, StepPlaces, Store,
-    StoreBackend, StoredBranch, Write,
+    StoreBackend, StoreError, StoreErrorKind, StoredBranch, Write,
 };
 use rath_test_support::wait_until;
 
@@ -22,6 +22,8 @@ struct Disk(Arc<(Mutex<DiskState>, Condvar)>);
 struct DiskState {
     is_stopped: bool,
     calls: Vec<&'static str>,
+    /// The number of releases that fail.
+    failing_releases: u64,
 }
 
 impl Disk {
@@ -36,6 +38,23 @@ impl Disk {
     fn call(&self, name: &'static str) {
         let mut state = self.0.1.wait_while(self.0.0.lock().expect("no panic"), |state| state.is_stopped);
         state.as_mut().expect("no panic").calls.push(name);
+    }
+
+    fn fail_releases(&self, count: u64) {
+        self.0.0.lock().expect("no panic").failing_releases = count;
+    }
+
+    /// Fails if a release is to fail.
+    fn release(&self) -> Result<()> {
+        self.call("release");
+        let mut state = self.0.0.lock().expect("no panic");
+        match state.failing_releases.checked_sub(1) {
+            Some(left) => {
+                state.failing_releases = left;
+                Err(StoreError::new(StoreErrorKind::Store, "the disk is full"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn calls(&self) -> Vec<&'static str> {
@@ -61,7 +80,7 @@ impl StoreBackend for OnDisk {
     }
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
-        self.1.call("release");
+        self.1.release()?;
         self.0.release(rights)
     }
 
@@ -152,4 +171,34 @@ fn a_close_with_other_handles_waits_for_what_is_durable_and_leaves_the_store_ope
     session.push(Chunk::user("more"));
     block_on(session.durable()).expect("the store is open");
     assert_eq!(disk.calls(), ["write", "write"]);
+}
+
+/// A right that could not be released is released before the next job, and not forgotten: the lease of a process that lives and holds
+/// other rights does not end.
+#[test]
+fn a_right_that_could_not_be_released_is_released_later() {
+    let disk = Disk::default();
+    let store = Store::new(OnDisk(Sqlite::in_memory().expect("a store"), disk.clone())).expect("a store");
+    let held = block_on(Session::user("goes on").record(&store)).expect("recorded");
+    let session = block_on(Session::user("hello").record(&store)).expect("recorded");
+    let id = session.id();
+    disk.fail_releases(1);
+    drop(session);
+    wait_until("the release has failed", || disk.calls().contains(&"release"));
+    let again = block_on(store.resume(id)).expect("the right was released");
+    drop((again, held));
+    block_on(store.close()).expect("all rights are released");
+}
+
+#[test]
+fn a_right_that_cannot_be_released_is_reported_when_the_store_is_closed() {
+    let disk = Disk::default();
+    let store = Store::new(OnDisk(Sqlite::in_memory().expect("a store"), disk.clone())).expect("a store");
+    let session = block_on(Session::user("hello").record(&store)).expect("recorded");
+    let id = session.id().short();
+    disk.fail_releases(u64::MAX);
+    drop(session);
+    let error = block_on(store.close()).expect_err("the right was not released");
+    assert_eq!(error.message(), format!("the right to append to {id} could not be released: the disk is full"));
+    assert!(error.hint().is_some());
 }
