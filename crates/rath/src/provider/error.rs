@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::render::MissingPayload;
+use super::render::RenderError;
 use crate::error::{ErrorKind, plane_error};
 
 plane_error! {
@@ -110,9 +110,16 @@ impl ProviderError {
     }
 }
 
-impl From<MissingPayload> for ProviderError {
-    fn from(missing: MissingPayload) -> Self {
-        ProviderError::wrap(ProviderErrorKind::Payload, missing)
-            .with_hint("open the session from a file that holds the payload")
+impl From<RenderError> for ProviderError {
+    fn from(error: RenderError) -> Self {
+        let (kind, hint) = match &error {
+            RenderError::Missing(_) => {
+                (ProviderErrorKind::Payload, "open the session from a file that holds the payload")
+            }
+            RenderError::TooManyChunks { .. } | RenderError::TooLong { .. } => {
+                (ProviderErrorKind::Request, "continue from an earlier step, before it grew that long")
+            }
+        };
+        ProviderError::wrap(kind, error).with_hint(hint)
     }
 }

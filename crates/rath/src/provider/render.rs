@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome, ToolSpec};
 use rath_record::view::{CallResult, Exchange, Message};
-use rath_record::{Digest, Step, StepId, Text};
+use rath_record::{Digest, Record, Step, StepId, Text};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -91,6 +91,61 @@ pub(crate) struct MissingPayload {
     step: StepId,
     digest: Digest,
     bytes: u64,
+}
+
+/// The most chunks of a session that is rendered: a concatenating merge repeats those of a small file without end.
+const MAX_REQUEST_CHUNKS: u64 = 1 << 21;
+
+/// The most bytes of text and pictures in a request. No model reads as much.
+const MAX_REQUEST_BYTES: u64 = 256 << 20;
+
+/// A reason why no request can be rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RenderError {
+    #[error(transparent)]
+    Missing(#[from] MissingPayload),
+    #[error("a request is made of at most {MAX_REQUEST_CHUNKS} chunks, and the session has {chunks}")]
+    TooManyChunks { chunks: u64 },
+    #[error("a request has at most {MAX_REQUEST_BYTES} bytes of text and pictures, and the session has {bytes}")]
+    TooLong { bytes: u64 },
+}
+
+impl RenderError {
+    /// Fails for a session whose messages would fill the memory before they are counted.
+    fn check_chunks(record: &Record) -> Result<(), Self> {
+        match record.chunk_count() {
+            chunks if chunks > MAX_REQUEST_CHUNKS => Err(RenderError::TooManyChunks { chunks }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fails if messages, after a request of `length` bytes so far, are too long.
+fn check_length(length: usize, messages: &[Message<'_>]) -> Result<(), RenderError> {
+    let bytes = messages.iter().map(message_bytes).fold(length as u64, u64::saturating_add);
+    if bytes > MAX_REQUEST_BYTES { Err(RenderError::TooLong { bytes }) } else { Ok(()) }
+}
+
+fn message_bytes(message: &Message<'_>) -> u64 {
+    let text = |text: &Text| text.as_str().map_or(0, str::len) as u64;
+    match message {
+        Message::User(_, user) => {
+            let images = user.images.iter().map(|image| image.blob.bytes());
+            images.fold(text(&user.text), u64::saturating_add)
+        }
+        Message::Recalled(_, memories) => memories.iter().map(|recalled| text(&recalled.text)).sum(),
+        Message::Summary(_, summary) => text(summary),
+        Message::Assistant(_, answer, exchanges) => {
+            let calls = exchanges.iter().map(|exchange| {
+                let output = match exchange.result {
+                    CallResult::Recorded(result) => text(&result.output),
+                    CallResult::Missing => 0,
+                };
+                output + text(&exchange.call.arguments)
+            });
+            text(&answer.text) + calls.sum::<u64>()
+        }
+    }
 }
 
 /// The user message that stands where a model would otherwise speak first, last or twice, which providers refuse.

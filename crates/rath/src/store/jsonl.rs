@@ -34,6 +34,9 @@ use super::{
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
+/// The most bytes of a session file: reading one takes memory in proportion.
+const MAX_FILE_BYTES: u64 = 4 << 30;
+
 /// A store in a directory.
 ///
 /// ```
@@ -162,7 +165,7 @@ impl Jsonl {
 
     fn read_by(&self, family: BranchId, mut reader: Reader) -> Result<FileContents> {
         let path = self.path(family);
-        let mut file = File::open(&path).map_err(|error| self.io_error("read", error))?;
+        let mut file = open_bounded(&path).map_err(|error| self.io_error("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {
             match file.read(&mut block) {
@@ -731,6 +734,22 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
         numbers.len() - 1
     });
     at as u64 + 1
+}
+
+/// Opens the file of a session, up to the length that it has now: a file that grows all the time is not followed.
+fn open_bounded(path: &Path) -> io::Result<io::Take<File>> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    check_length(length).map(|()| file.take(length))
+}
+
+/// Fails for a file that is too long to be read again.
+fn check_length(bytes: u64) -> io::Result<()> {
+    if bytes <= MAX_FILE_BYTES {
+        return Ok(());
+    }
+    let message = format!("a session file of {bytes} bytes is too long, the limit is {MAX_FILE_BYTES}");
+    Err(io::Error::new(IoKind::FileTooLarge, message))
 }
 
 /// Returns true if a file begins as session files of all versions do.

@@ -502,3 +502,25 @@ fn a_call_has_the_name_under_which_its_tool_was_declared() {
     let called: Vec<_> = called.iter().map(|call| &call["function"]["name"]).collect();
     assert_eq!(declared[1..4], [called[0], called[2], called[1]]);
 }
+
+/// A small file can hold merges that repeat its steps without end.
+#[test]
+fn a_session_that_is_too_long_for_a_request_is_refused_before_it_is_built() {
+    let doubled = |text: String, times: u32| {
+        (0..times).fold(Session::user(text), |session, _| {
+            block_on(session.merge_by(&session, rath::chunk::Strategy::Concat)).expect("merged")
+        })
+    };
+    let provider = crate::support::script([r#"{"text": "hi"}"#]);
+    for (session, message) in [
+        (doubled("short".into(), 22), "a request is made of at most 2097152 chunks, and the session has 4194304"),
+        (
+            doubled("x".repeat(1 << 20), 9),
+            "a request has at most 268435456 bytes of text and pictures, and the session has 536870912",
+        ),
+    ] {
+        let error = provider.request(&session).expect_err("it is too long");
+        assert_eq!((error.kind(), &*error.message()), (ErrorKind::Request, message));
+    }
+    assert!(provider.request(&doubled("x".repeat(1 << 10), 9)).is_ok());
+}

@@ -6,7 +6,9 @@ use rath_record::chunk::{Identity, Json};
 use rath_record::view::{self, Continuation};
 use rath_record::{Digest, Record, Step, turn};
 
-use super::{MissingPayload, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, estimate_tokens};
+use super::{
+    RenderError, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, check_length, estimate_tokens,
+};
 use crate::provider::settings::{PromptCache, Settings, Shape};
 
 /// A session's cache of its last request up to the last message.
@@ -23,7 +25,8 @@ impl RequestCache {
         record: &Record,
         target: RequestTarget<'_>,
         by: Option<Arc<str>>,
-    ) -> Result<Request, MissingPayload> {
+    ) -> Result<Request, RenderError> {
+        RenderError::check_chunks(record)?;
         // A result that arrives later stands before what would be written now, so nothing is cached.
         if matches!(turn::next(record), turn::Next::RunTools(_)) {
             return Ok(RequestPrefix::render(record, target)?.request(target, by));
@@ -67,8 +70,9 @@ pub(crate) struct RequestPrefix {
 
 impl RequestPrefix {
     /// Renders a record from its beginning.
-    pub(super) fn render(record: &Record, target: RequestTarget<'_>) -> Result<Self, MissingPayload> {
+    pub(super) fn render(record: &Record, target: RequestTarget<'_>) -> Result<Self, RenderError> {
         let view = view::messages(record);
+        check_length(0, &view.list)?;
         let mut builder = RequestBuilder::open(target, view.instructions)?;
         for message in &view.list {
             builder.message(target, message)?;
@@ -93,7 +97,7 @@ impl RequestPrefix {
         earlier: Option<Arc<Self>>,
         record: &Record,
         target: RequestTarget<'_>,
-    ) -> Result<Arc<Self>, MissingPayload> {
+    ) -> Result<Arc<Self>, RenderError> {
         let earlier = earlier.filter(|earlier| earlier.fits(target));
         let new_steps =
             earlier.as_ref().and_then(|earlier| earlier.head.as_ref()).and_then(|head| record.steps_after(head));
@@ -107,6 +111,7 @@ impl RequestPrefix {
                 prefix.continuation = continuation;
                 prefix.head = record.head().cloned();
                 let old_length = prefix.builder.bytes.len();
+                check_length(old_length, &list)?;
                 for message in &list {
                     prefix.builder.message(target, message)?;
                 }

@@ -12,7 +12,7 @@ use rath_workspace::is_same_file;
 
 use super::super::{Holder, Write, branch_held, sync_folder};
 use super::contents::branches;
-use super::{Jsonl, JsonlState};
+use super::{Jsonl, JsonlState, check_length};
 use crate::store::error::{Result, StoreError};
 
 /// A file that is being written.
@@ -56,6 +56,7 @@ impl OpenFile {
     pub(super) fn write(&mut self) -> io::Result<()> {
         let bytes = self.encoder.take_bytes();
         self.length += bytes.len() as u64;
+        check_length(self.length)?;
         self.file.write_all(&bytes)
     }
 

@@ -4,11 +4,14 @@
 //! on the stack: what a file needs is noted, found first, and then the file is read again.
 
 use std::collections::{HashMap, HashSet};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rath_record::codec::Reader;
 use rath_record::{BranchId, Step, StepId};
+
+use super::open_bounded;
 
 /// A step, by the session in whose file it is.
 type StepPlace = (BranchId, StepId);
@@ -69,10 +72,11 @@ impl StepFinder {
 
     /// Reads the file of a session, no further than a step.
     fn read_up_to(&self, folder: &Path, (family, id): StepPlace) -> Option<Step> {
-        let bytes = std::fs::read(session_file(folder, family)).ok()?;
-        let mut reader = self.reader();
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            reader.feed(line);
+        let mut file = BufReader::new(open_bounded(&session_file(folder, family)).ok()?);
+        let (mut reader, mut line) = (self.reader(), Vec::new());
+        while file.read_until(b'\n', &mut line).ok()? > 0 {
+            reader.feed(&line);
+            line.clear();
             if let Some(step) = reader.step(id) {
                 return Some(step.clone());
             }

@@ -64,3 +64,23 @@ fn a_step_in_a_file_that_another_program_changed_is_not_acknowledged() {
         block_on(store.close()).expect_err("the store could not be written");
     }
 }
+
+/// A file that is too long is not read, and costs no other session.
+#[test]
+fn a_file_that_is_too_long_is_not_read() {
+    let folder = rath_test_support::temp_dir();
+    let (store, session, path) = two_steps(folder.path());
+    let other = block_on(Session::user("another session").record(&store)).expect("recorded").id();
+    let id = session.id();
+    drop(session);
+    block_on(store.close()).expect("closed");
+    // It takes no room on the disk.
+    fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len((4 << 30) + 1)).expect("longer");
+    let store = block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+    let limit = "a session file of 4294967297 bytes is too long, the limit is 4294967296";
+    let error = block_on(store.read(id)).expect_err("it is too long");
+    assert!(error.message().contains(limit), "{error}");
+    let unlisted = block_on(store.unlisted()).expect("a list");
+    assert!(unlisted.len() == 1 && unlisted[0].damage.what.contains(limit), "{unlisted:?}");
+    assert!(block_on(store.read(other)).is_ok());
+}
