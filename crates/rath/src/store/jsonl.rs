@@ -237,7 +237,7 @@ impl Jsonl {
 
     /// Describes a file that cannot be read.
     fn unreadable(&self, family: BranchId, error: &StoreError) -> Damage {
-        Damage { place: self.file_name(family), step: None, what: error.to_string() }
+        Damage { place: self.file_name(family), step: None, what: error.message() }
     }
 
     fn no_such(&self, branch: BranchId) -> StoreError {
