@@ -22,6 +22,18 @@ impl Workspace {
             .map_err(|error| Error::new(ErrorKind::Io, format_args!("cannot move `{path}` aside")).because(error))
     }
 
+    /// Returns the path that an untracked directory had in a snapshot; none if it is new, or has the same path.
+    pub fn moved_from(&self, path: &str, before: &Snapshot) -> Result<Option<String>> {
+        let bytes = paths::parse_path(path)?;
+        let mut dir = self.open_root()?;
+        for name in bytes.split(|byte| *byte == b'/') {
+            let Ok(below) = disk::open_dir(&dir, name) else { return Ok(None) };
+            dir = below;
+        }
+        let inode = disk::stat_open(&dir)?.inode;
+        Ok(before.untracked_directory(inode).filter(|from| from != path))
+    }
+
     /// Lets the user look at a path of the workspace, and list it if it is a directory, where the permissions of directories do not
     /// allow that. Returns true if permissions were changed.
     pub fn make_listable(&self, path: &str) -> Result<bool> {

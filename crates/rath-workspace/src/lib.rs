@@ -554,6 +554,22 @@ impl Snapshot {
         untracked
     }
 
+    /// Returns the path of the untracked directory with this inode.
+    fn untracked_directory(&self, inode: u64) -> Option<String> {
+        let mut rest = vec![(Vec::new(), &self.dir)];
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                let child_path = changes::join_path(&path, dir.name(entry));
+                let is_untracked = matches!(entry.kind, EntryKind::Untracked(_));
+                if is_untracked && entry.stat.inode == inode && entry.stat.file_type() == dir::FileType::Directory {
+                    return Some(paths::path_text(&child_path).into_owned());
+                }
+                rest.extend(dir.child(entry).map(|child| (child_path, child)));
+            }
+        }
+        None
+    }
+
     /// Returns the directories that could not be listed.
     pub fn unlistable(&self) -> Vec<String> {
         let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);

@@ -251,13 +251,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     }
     let is_replaced = |path: &Path| request.commit.is_some() && request.git_directory == Some(path);
     for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
-        if request.git != GitAccess::Writable {
-            plan.pin_parents(request.mount_path, &git.path)?;
-        }
         plan.protect_git(request, &git.path, IfMissing::Fail)?;
-    }
-    for rath in &request.nested.rath {
-        plan.pin_parents(request.mount_path, &rath.path)?;
     }
     if request.git != GitAccess::Writable {
         plan.protect_settings(request.mount_path, request.nested)?;
@@ -273,10 +267,6 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         let nested = NestedProjects::find(above)?;
         // Those of a workspace that is in there are treated above.
         let is_elsewhere = |path: &PathBuf| !path.starts_with(request.mount_path);
-        if !request.mount_path.starts_with(above) {
-            let own = nested.git.iter().chain(&nested.rath);
-            own.into_iter().try_for_each(|own| plan.pin_parents(above, &own.path))?;
-        }
         for path in nested.git.iter().map(|git| above.join(&git.path)).filter(is_elsewhere) {
             let (at, if_missing) = (c_path(&path)?, IfMissing::Fail);
             plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });

@@ -426,6 +426,22 @@ fn a_command_cannot_hide_what_it_leaves_behind() {
     }
 }
 
+/// The `.git` of a directory that is renamed is no new file.
+#[test]
+fn a_repository_that_is_renamed_stays_one() {
+    for lines in [&["mv sub other"][..], &["mv a/sub other; rmdir a"], &["mv sub other", "mv other sub"]] {
+        let folder = crate::support::folder(&[("sub/x", "x"), ("a/sub/x", "x")]);
+        for repository in ["sub/.git", "a/sub/.git"] {
+            std::fs::create_dir_all(folder.path().join(repository)).expect("a directory");
+            std::fs::write(folder.path().join(repository).join("HEAD"), "ref: refs/heads/main").expect("written");
+        }
+        let (_, said) = run_lines(folder.path(), Policy::new(Mode::Workspace), lines);
+        let at = if lines.len() == 1 { "other" } else { "sub" };
+        assert!(folder.path().join(at).join(".git/HEAD").exists(), "{lines:?}: {said}");
+        assert!(said.contains("it was moved here from `"), "{said}");
+    }
+}
+
 #[test]
 fn putting_back_follows_no_link_and_loses_nothing() {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();

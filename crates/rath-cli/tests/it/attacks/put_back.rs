@@ -13,21 +13,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     });
     let planted =
         Attack::new("a wrong version planted for a file", Plane::Permissions, HoldsIn::Isolated, try_planted_version);
-    let renamed =
-        Attack::new("a repository renamed with its directory", Plane::Permissions, HoldsIn::Isolated, try_renamed);
-    rows.chain([planted, renamed]).collect()
-}
-
-/// Renames the directory of a repository in the project, which would take its `.git` away.
-fn try_renamed(trial: Trial) -> Observation {
-    let place = Place::new();
-    place.write("work/sub/.git/HEAD", "ref: refs/heads/main\n");
-    place.write("work/sub/main.c", "int main;\n");
-    let uri = if trial.guard == Guard::On { trial.sandbox.uri().to_owned() } else { "isolated:.?git=write".to_owned() };
-    let mode = if trial.guard == Guard::On { "workspace" } else { "full" };
-    let [model, script] = place.script(&[serde_json::json!({"calls": [shell("mv sub sub2")]})]);
-    let output = place.rath(&["run", "Go.", &model, &script, "--sandbox", &uri, "--mode", mode]);
-    Observation::new(!place.path("work/sub/.git/HEAD").exists(), printed(&output))
+    rows.chain([planted]).collect()
 }
 
 /// Each line changes `.envrc`, `locked` or another of [`FILES`], and tries to prevent that the file is put back.
