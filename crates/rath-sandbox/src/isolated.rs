@@ -18,6 +18,8 @@ mod nested;
 mod open;
 mod options;
 #[cfg(target_os = "linux")]
+mod placeholders;
+#[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
 mod seccomp;
@@ -38,8 +40,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use self::commit_dir::CommitDir;
-use self::nested::NestedProjects;
-use self::open::OpenIsolated;
+use self::open::{OpenIsolated, OpeningState};
 use self::options::{GitAccess, IsolatedOptions, MountPath, Walls};
 #[cfg(target_os = "linux")]
 use super::ExitStatus;
@@ -73,7 +74,7 @@ pub struct Isolated {
     uri: String,
     spool: Arc<Spool>,
     /// Found at the first use, and again if one of them has moved.
-    nested: Arc<Mutex<Option<Arc<NestedProjects>>>>,
+    state: Arc<Mutex<OpeningState>>,
     opened: Arc<Mutex<Option<Arc<OpenIsolated>>>>,
 }
 
@@ -85,7 +86,7 @@ impl Isolated {
     }
 
     fn with_options(options: IsolatedOptions, spool: Arc<Spool>) -> Self {
-        Isolated { options, uri: String::new(), spool, nested: Arc::default(), opened: Arc::default() }.with_uri()
+        Isolated { options, uri: String::new(), spool, state: Arc::default(), opened: Arc::default() }.with_uri()
     }
 
     /// Parses the part of a URI after `isolated:`.
@@ -238,8 +239,8 @@ impl Isolated {
         &self,
         work: impl FnOnce(&Arc<OpenIsolated>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (options, nested, opened) = (self.options.clone(), self.nested.clone(), self.opened.clone());
-        run_blocking(move || work(&options.get_or_open(&nested, &opened)?)).await
+        let (options, state, opened) = (self.options.clone(), self.state.clone(), self.opened.clone());
+        run_blocking(move || work(&options.get_or_open(&state, &opened)?)).await
     }
 
     async fn run_in(&self, open: Arc<OpenIsolated>, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
@@ -311,8 +312,8 @@ impl SandboxBackend for Isolated {
             false => {
                 let mut options = self.options.with_extra(&command.extra)?;
                 options.hidden.extend(command.hidden.iter().cloned());
-                let nested = self.nested.clone();
-                run_blocking(move || options.open(&nested).map(Arc::new)).await?
+                let state = self.state.clone();
+                run_blocking(move || options.open(&state).map(Arc::new)).await?
             }
         };
         let output = self.run_in(open.clone(), command, sink).await?;

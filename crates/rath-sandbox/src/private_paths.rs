@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files and directories with keys, passwords, mail and histories, relative to the home directory.
-pub(crate) const PRIVATE_HOME_PATHS: [&str; 22] = [
+/// Directories with keys, passwords and mail, relative to the home directory.
+pub(crate) const PRIVATE_HOME_DIRS: [&str; 12] = [
     ".ssh",
     ".aws",
     ".azure",
@@ -12,22 +12,31 @@ pub(crate) const PRIVATE_HOME_PATHS: [&str; 22] = [
     ".config",
     ".docker",
     ".kube",
+    ".local/share/keyrings",
+    ".local/share/rath",
+    ".mozilla",
+    ".thunderbird",
+    ".password-store",
+];
+
+/// Files with passwords, tokens and histories, relative to the home directory.
+pub(crate) const PRIVATE_HOME_FILES: [&str; 10] = [
     ".netrc",
     ".npmrc",
     ".pypirc",
     ".git-credentials",
     ".cargo/credentials",
     ".cargo/credentials.toml",
-    ".local/share/keyrings",
-    ".local/share/rath",
-    ".mozilla",
-    ".thunderbird",
-    ".password-store",
     ".bash_history",
     ".zsh_history",
     ".python_history",
     ".pgpass",
 ];
+
+/// Returns the private files and directories of a home directory.
+pub(crate) fn private_paths_of(home: &Path) -> impl Iterator<Item = PathBuf> {
+    PRIVATE_HOME_DIRS.into_iter().chain(PRIVATE_HOME_FILES).map(|name| home.join(name))
+}
 
 /// Returns the paths below a directory that tools neither read nor write, relative to it: the private files of the home directory, and
 /// the user's key and configuration of rath, wherever they are.
@@ -45,7 +54,7 @@ pub(crate) const PRIVATE_HOME_PATHS: [&str; 22] = [
 pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
-    let home = home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+    let home = home.iter().flat_map(|home| private_paths_of(home));
     let mut paths = Vec::new();
     for path in home.chain(own_directories()) {
         for path in [path.canonicalize().ok(), Some(path)].into_iter().flatten() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use crate::dir::Stat;
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::temporaries::unique_name;
@@ -22,16 +23,20 @@ impl Workspace {
             .map_err(|error| Error::new(ErrorKind::Io, format_args!("cannot move `{path}` aside")).because(error))
     }
 
-    /// Returns the path that an untracked directory had in a snapshot; none if it is new, or has the same path.
-    pub fn moved_from(&self, path: &str, before: &Snapshot) -> Result<Option<String>> {
-        let bytes = paths::parse_path(path)?;
-        let mut dir = self.open_root()?;
-        for name in bytes.split(|byte| *byte == b'/') {
-            let Ok(below) = disk::open_dir(&dir, name) else { return Ok(None) };
-            dir = below;
-        }
-        let inode = disk::stat_open(&dir)?.inode;
-        Ok(before.untracked_directory(inode).filter(|from| from != path))
+    /// Returns the path that a `.git` had in a snapshot, if it was moved since then with the directory that it is in; none if it is new.
+    pub fn moved_repository(&self, path: &str, before: &Snapshot) -> Option<String> {
+        let bytes = paths::parse_path(path).ok().filter(|path| path.ends_with(b"/.git"))?;
+        let now = self.stat_directory(&bytes)?;
+        let from = before.find_repository(&now)?;
+        let is_gone = self.stat_directory(&paths::parse_path(&from).ok()?).is_none();
+        is_gone.then_some(from)
+    }
+
+    /// Returns the metadata of a directory; none if there is none at the path, or a link is on the way to it.
+    fn stat_directory(&self, path: &[u8]) -> Option<Stat> {
+        let mut names = path.split(|byte| *byte == b'/');
+        let dir = names.try_fold(self.open_root().ok()?, |dir, name| disk::open_dir(&dir, name).ok())?;
+        disk::stat_open(&dir).ok()
     }
 
     /// Lets the user look at a path of the workspace, and list it if it is a directory, where the permissions of directories do not

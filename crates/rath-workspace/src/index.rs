@@ -30,6 +30,8 @@ pub(crate) struct IndexKey {
     pub(crate) root: u64,
     /// The size limit for tracked files that the snapshot used.
     pub(crate) max_file_size: u64,
+    /// A hash of the paths that the snapshot left out; 0 for none.
+    pub(crate) left_out: u64,
 }
 
 /// An index that was read from a file.
@@ -109,6 +111,7 @@ fn write_header(bytes: &mut Vec<u8>, key: &IndexKey) {
     bytes.extend_from_slice(&key.objects);
     bytes.extend_from_slice(&key.root.to_le_bytes());
     bytes.extend_from_slice(&key.max_file_size.to_le_bytes());
+    bytes.extend_from_slice(&key.left_out.to_le_bytes());
 }
 
 /// Returns the id that the kernel generates at every start of the machine.

@@ -311,9 +311,15 @@ impl Workspace {
 
     /// Leaves files and directories of the user out, by their paths relative to the directory: no version of them is stored, nothing is
     /// reported of them, and a tree that has such a path is not restored. Forks do not have them.
-    pub fn leave_out(&mut self, paths: &[PathBuf]) {
+    pub fn leave_out(&mut self, paths: &[PathBuf]) -> Result<()> {
         let names = |path: &PathBuf| path.iter().map(|name| name.as_encoded_bytes().to_vec()).collect::<Vec<_>>();
-        self.left_out = paths.iter().map(|path| names(path).join(&b'/')).collect();
+        let left_out = paths.iter().map(|path| names(path).join(&b'/')).collect();
+        if self.left_out != left_out {
+            self.left_out = left_out;
+            // The index belongs to snapshots that left out the same paths.
+            self.load()?;
+        }
+        Ok(())
     }
 
     /// Returns the path of the directory.
@@ -357,7 +363,8 @@ impl Workspace {
         let is_left_out = |path: &[u8]| {
             let mut ends =
                 path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end).chain([path.len()]);
-            ends.any(|end| self.left_out.contains(&path[..end]))
+            let leads_to = |left_out: &Vec<u8>| left_out.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
+            ends.any(|end| self.left_out.contains(&path[..end])) || self.left_out.iter().any(leads_to)
         };
         if let Some(change) = changed.iter().find(|change| !self.left_out.is_empty() && is_left_out(&change.path)) {
             let path = paths::path_text(&change.path);
@@ -509,7 +516,14 @@ impl Workspace {
     /// Returns the key that an index of this workspace has.
     fn index_key(&self) -> Result<IndexKey> {
         let root = disk::stat_open(&self.open_root()?)?;
-        Ok(IndexKey { objects: self.objects.identity(), root: root.inode, max_file_size: self.max_file_size })
+        let objects = self.objects.identity();
+        Ok(IndexKey { objects, root: root.inode, max_file_size: self.max_file_size, left_out: self.left_out_hash() })
+    }
+
+    /// Returns a number that differs for other paths that are left out; 0 for none.
+    fn left_out_hash(&self) -> u64 {
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        self.left_out.iter().fold(0, |sum, path| path.iter().chain(b"/").fold(sum, hash))
     }
 
     fn open_root(&self) -> Result<Handle> {
@@ -554,14 +568,15 @@ impl Snapshot {
         untracked
     }
 
-    /// Returns the path of the untracked directory with this inode.
-    fn untracked_directory(&self, inode: u64) -> Option<String> {
+    /// Returns the path of the `.git` that is the same directory, with the same names in it.
+    fn find_repository(&self, now: &dir::Stat) -> Option<String> {
         let mut rest = vec![(Vec::new(), &self.dir)];
         while let Some((path, dir)) = rest.pop() {
             for entry in &dir.entries {
                 let child_path = changes::join_path(&path, dir.name(entry));
-                let is_untracked = matches!(entry.kind, EntryKind::Untracked(_));
-                if is_untracked && entry.stat.inode == inode && entry.stat.file_type() == dir::FileType::Directory {
+                // Creating, removing and renaming a file in it changes the time.
+                let is_same = (entry.stat.inode, entry.stat.modified) == (now.inode, now.modified);
+                if dir.name(entry) == b".git" && is_same && matches!(entry.kind, EntryKind::Untracked(_)) {
                     return Some(paths::path_text(&child_path).into_owned());
                 }
                 rest.extend(dir.child(entry).map(|child| (child_path, child)));

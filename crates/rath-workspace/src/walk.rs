@@ -201,7 +201,8 @@ impl Walk<'_> {
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
             let is_rath = name.eq_ignore_ascii_case(b".rath");
-            if is_rath && node.depth == 0 {
+            // In other letters it is another directory, where the file system tells them apart.
+            if name == b".rath" && node.depth == 0 {
                 continue;
             }
             if !self.left_out.is_empty() {

@@ -205,6 +205,8 @@ impl WaitingCall {
         let state = match pending.progress {
             Progress::New | Progress::Held => "not begun",
             Progress::Unknown | Progress::HeldUnknown => "in doubt",
+            // The decisions of its author are not in force.
+            _ if session.is_guest() => "not begun",
             _ => return None,
         };
         let since = since(session, &pending);
@@ -306,7 +308,7 @@ fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
     let since = waiting.recent.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", one_line(&waiting.arguments))?;
     if waiting.is_held && waiting.is_interrupted {
-        return writeln!(out, "  waiting for you{since}; it was begun before, and may or may not have finished");
+        return writeln!(out, "  waiting for you{since}; it may have been begun before, and may have finished");
     }
     if waiting.is_held {
         return writeln!(out, "  waiting for you{since}; runs only if you approve it");

@@ -280,7 +280,7 @@ fn an_adopted_session_runs_where_the_user_said_and_its_calls_wait() {
             assert_eq!(waiting.status.code(), Some(4), "{arrival:?} {progress}: {error}");
             // It is not said of a call that its author began that it never ran.
             let (why, state) = match progress {
-                "started" => ("started, and its end is unknown", "in doubt"),
+                "started" => ("may have taken effect, and its end is unknown", "in doubt"),
                 _ => ("waiting for approval", "not begun"),
             };
             assert!(error.contains(why), "{arrival:?} {progress}: {error}");

@@ -815,7 +815,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         &model,
         expect![[r#"
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! error: started, and its end is unknown: `c1` (shell)
+            ! error: may have taken effect, and its end is unknown: `c1` (shell)
             ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve c1` runs it again; --deny c1 refuses it
             exit 4
         "#]],

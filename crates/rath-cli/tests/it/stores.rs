@@ -421,7 +421,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
                 ! - a call of `shell` was interrupted, and may or may not have finished
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
-                ! error: started, and its end is unknown: `call_2_1` (shell)
+                ! error: may have taken effect, and its end is unknown: `call_2_1` (shell)
                 ! hint: `rath review S1 --store STORE` shows what is waiting for you
                 exit 4
             "#]],

@@ -213,7 +213,7 @@ impl Asked {
 impl Approved {
     /// Makes the approval of a call.
     pub fn new(call: impl Into<CallId>) -> Self {
-        Approved { call: call.into(), origin: None, by: None, rules: Vec::new() }
+        Approved { call: call.into(), origin: None, subject: None, by: None, rules: Vec::new() }
     }
 }
 
@@ -399,6 +399,8 @@ setters! {
     Approved {
         /// Sets the answer that asked for the call, and the position of the call there.
         with_origin(origin: Option<CallOrigin>);
+        /// Sets the digest of the files and hosts that the person was shown.
+        with_subject(subject: Option<Digest>);
         /// Sets the person.
         with_by(by: Option<String>);
         /// Sets the rules that hold for later calls.

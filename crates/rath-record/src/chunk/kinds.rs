@@ -441,7 +441,7 @@ pub struct Interrupted {
     pub partial: Option<Text>,
 }
 
-/// A call waits for the decision of a person, and the run ended because of that.
+/// A person is asked about a call. The run ended because of that, unless the decision follows.
 ///
 /// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -454,7 +454,7 @@ pub struct Asked {
     /// The rule or the mode of the policy that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// A digest of the files and hosts that the question is about. An approval is about these, and no others.
+    /// A digest of the files and hosts that the question is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Digest>,
 }
@@ -483,6 +483,9 @@ pub struct Approved {
     /// The origin of the call. A decision without it belongs to the first call with the id that it fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<CallOrigin>,
+    /// A digest of the files and hosts that the person was shown. The approval is about these, and no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Digest>,
     /// The person who approved it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,

@@ -160,7 +160,7 @@ impl Chunk {
                 why.rewrite(plain);
                 rule.rewrite(plain);
             }
-            Chunk::Approved(Approved { call, origin: _, by, rules }) => {
+            Chunk::Approved(Approved { call, origin: _, subject: _, by, rules }) => {
                 call.rewrite(plain);
                 by.rewrite(plain);
                 rules.rewrite(plain);

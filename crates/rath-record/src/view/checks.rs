@@ -8,7 +8,7 @@ use crate::id::StepId;
 use crate::lineage;
 use crate::record::Record;
 use crate::step::Step;
-use crate::turn;
+use crate::turn::{self, Progress};
 
 /// The newest run of every check.
 ///
@@ -95,7 +95,10 @@ struct CurrentState<'a> {
 impl<'a> CurrentState<'a> {
     fn new(record: &'a Record, forgets: bool) -> Self {
         let head = record.head();
-        let running = |head| turn::pending_calls(head).iter().any(|pending| pending.progress.is_in_doubt());
+        let may_run = |progress: &Progress| {
+            progress.is_in_doubt() || matches!(progress, Progress::Forgotten | Progress::Ambiguous)
+        };
+        let running = |head| turn::pending_calls(head).iter().any(|pending| may_run(&pending.progress));
         CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running), forgets }
     }
 

@@ -27,7 +27,7 @@ use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_S
 use super::nested::NestedProjects;
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
-use crate::private_paths::PRIVATE_HOME_PATHS;
+use crate::private_paths::private_paths_of;
 use crate::process::SpawnStep;
 
 /// The input of [`plan`].
@@ -203,6 +203,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     if let Some(home) = &request.home {
         plan.create_dirs(home)?;
     }
+    let shown_paths: Vec<PathBuf> = shown.iter().map(|(_, path)| path.clone()).collect();
     for (slot, path) in shown {
         plan.attach(SpawnStep::Cover, slot, &path)?;
     }
@@ -211,15 +212,22 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
     let is_shown_in = |path: &Path| writable.iter().any(|(_, above)| path.starts_with(above));
-    let is_private = |home: &&PathBuf| home.starts_with(request.mount_path) || is_shown_in(home);
-    let private = request.home.as_ref().filter(is_private).into_iter();
-    let private = private.flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+    let private = private_home_paths(request);
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
+    // A command could remove a link, and the next one would not know where it led.
+    let is_in_home =
+        |path: &Path| private_home_paths(request).chain(request.own.iter().cloned()).any(|private| private == path);
     for path in hidden.chain(secret).chain(private).chain(sockets) {
         let path = match path.canonicalize() {
+            Ok(canonical) if canonical != path && canonical.starts_with(request.directory) && is_in_home(&path) => {
+                let (path, canonical) = (path.display(), canonical.display());
+                let message = format!("cannot hide `{path}` from commands: it leads to `{canonical}` in the workspace");
+                return Err(Error::new(ErrorKind::Unavailable, message)
+                    .with_hint("work in another directory, or move that directory out of the workspace"));
+            }
             Ok(path) => path,
             Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => continue,
             // What the user cannot reach needs no cover, unless a command can change that.
@@ -242,6 +250,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
                 }
                 plan.cover(cover, &path)?;
             }
+            // A directory in the home directory may be shown, because it is on `PATH`.
+            Err(_) if shown_paths.iter().any(|shown| path.starts_with(shown)) => plan.cover(cover, &path)?,
             Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
             Err(_) => plan.cover(cover, &path)?,
         }
@@ -330,7 +340,7 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
 
 /// Returns the private files and directories of the home directory.
 pub(super) fn private_home_paths(request: &MountRequest<'_>) -> impl Iterator<Item = PathBuf> {
-    request.home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)))
+    request.home.iter().flat_map(|home| private_paths_of(home))
 }
 
 /// Returns the directories that are hidden, without those inside others.

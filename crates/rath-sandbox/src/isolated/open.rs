@@ -14,6 +14,8 @@ use super::nested::NestedProjects;
 use super::options::IsolatedOptions;
 #[cfg(target_os = "linux")]
 use super::options::{GitAccess, MountPath, Walls};
+#[cfg(target_os = "linux")]
+use super::placeholders::{PlaceholderKind, Placeholders};
 use super::{Confinement, Namespace};
 #[cfg(target_os = "linux")]
 use super::{mounts, seccomp};
@@ -30,9 +32,17 @@ use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
 #[cfg(target_os = "linux")]
-use crate::private_paths::own_directories;
+use crate::private_paths::{PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, own_directories};
 use crate::root::Root;
 use crate::temp_dir::TempDir;
+
+/// The state that all openings of a sandbox share.
+#[derive(Debug, Default)]
+pub(super) struct OpeningState {
+    nested: Option<Arc<NestedProjects>>,
+    #[cfg(target_os = "linux")]
+    placeholders: Placeholders,
+}
 
 /// The parts of an isolated sandbox that exist from its first use on.
 pub(super) struct OpenIsolated {
@@ -73,7 +83,7 @@ impl IsolatedOptions {
     /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved.
     pub(super) fn get_or_open(
         &self,
-        nested: &Mutex<Option<Arc<NestedProjects>>>,
+        state: &Mutex<OpeningState>,
         opened: &Mutex<Option<Arc<OpenIsolated>>>,
     ) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,17 +91,17 @@ impl IsolatedOptions {
             Some(opened) if opened.kept_out == self.kept_out() && opened.nested.is_current(opened.root.path()) => {
                 Ok(opened.clone())
             }
-            _ => Ok(opened.insert(Arc::new(self.open(nested)?)).clone()),
+            _ => Ok(opened.insert(Arc::new(self.open(state)?)).clone()),
         }
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn open(&self, _: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
+    pub(super) fn open(&self, _: &Mutex<OpeningState>) -> Result<OpenIsolated> {
         Err(Error::needs_platform("a sandbox `isolated:`", "Linux"))
     }
 
     #[cfg(target_os = "linux")]
-    pub(super) fn open(&self, nested: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
+    pub(super) fn open(&self, state: &Mutex<OpeningState>) -> Result<OpenIsolated> {
         let root = Root::open(&self.directory)?;
         let scope = match self.walls {
             Walls::Namespaces => PidScope::Namespace,
@@ -118,18 +128,32 @@ impl IsolatedOptions {
         if [root.path(), &*mount_path].contains(&Path::new("/")) {
             return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
         }
-        let nested = {
-            let mut known = nested.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*known {
-                Some(nested) if nested.is_current(root.path()) => nested.clone(),
-                _ => known.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
-            }
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let nested = match &state.nested {
+            Some(nested) if nested.is_current(root.path()) => nested.clone(),
+            _ => state.nested.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        // Without the variable the system knows the home directory of the user.
+        let home = variable("HOME").map(PathBuf::from).or_else(std::env::home_dir).filter(|home| home.is_absolute());
         // The user's key and configuration, if they are not in the home directory, which is hidden.
+        let home = home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/"));
         let own: Vec<PathBuf> = own_directories().collect();
+        if self.walls == Walls::Namespaces {
+            let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
+            let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
+            let dirs = dirs.map(|path| (path, PlaceholderKind::Directory));
+            for (path, kind) in dirs.chain(files.map(|path| (path, PlaceholderKind::File))) {
+                if path.starts_with(root.path()) {
+                    state.placeholders.create(root.path(), &path, kind).map_err(|error| {
+                        let message = format!("cannot keep commands from creating `{}`", path.display());
+                        Error::new(ErrorKind::Io, message).because(error)
+                    })?;
+                }
+            }
+        }
+        drop(state);
         let kept_out = self.kept_out();
         // What is in a `.rath` of the workspace is hidden with it.
         let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
@@ -148,7 +172,7 @@ impl IsolatedOptions {
         let request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
-            home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
+            home,
             path: variable("PATH").unwrap_or_default(),
             host: self.host,
             network: self.network,

@@ -264,7 +264,7 @@ impl BranchDirs {
         let mut workspace = match Some(directory) == self.sandbox.directory() {
             true => {
                 let mut workspace = Workspace::open(directory, store.objects(), &index)?;
-                workspace.leave_out(&private_paths_in(directory));
+                workspace.leave_out(&private_paths_in(directory))?;
                 workspace
             }
             false => Workspace::open_fork(directory, store.objects(), &index)?,

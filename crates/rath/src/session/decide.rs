@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rath_record::chunk::{Approved, Chunk, Denied, Outcome, ToolResult};
+use rath_record::chunk::{Approved, CallOrigin, Chunk, Denied, Outcome, ToolResult};
 use rath_record::turn::{self, PendingCall, Progress};
-use rath_record::{CallId, StepId, Text, view};
+use rath_record::{CallId, Digest, StepId, Text, view};
 
 use super::Session;
 use crate::error::ErrorKind;
@@ -36,7 +36,9 @@ impl Session {
     /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         let PendingCall { call, origin, .. } = self.call_to_decide(&call.into())?;
-        Ok(self.push(Approved::new(call.id).with_origin(origin).with_by(self.person())))
+        let subject = self.asked_subject(&call.id, origin);
+        let approved = Approved::new(call.id).with_origin(origin).with_subject(subject);
+        Ok(self.push(approved.with_by(self.person())))
     }
 
     /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
@@ -50,7 +52,13 @@ impl Session {
     /// Its files are looked at first: what changed since the call began is recorded as changed by the call or by others.
     pub async fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         const WHY: &str = "unknown: it was started, and whether it took effect is not known; it was not made again";
-        self.close(call.into(), Outcome::Unknown, WHY.into()).await
+        let call = call.into();
+        if matches!(self.open_call(&call)?.progress, Progress::New | Progress::Held | Progress::Approved) {
+            let message = format!("the call `{call}` was not started");
+            let hint = "refuse it with `session.deny(call, reason)`";
+            return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
+        }
+        self.close(call, Outcome::Unknown, WHY.into()).await
     }
 
     /// Closes a call in doubt with a result that a person found out. The model reads it as the output of the tool.
@@ -77,6 +85,16 @@ impl Session {
             _ => None,
         });
         rules.flatten().filter_map(|rule| rule.parse().ok()).collect()
+    }
+
+    /// Returns the subject of the last question about a call; none if the call was not asked about.
+    fn asked_subject(&self, call: &CallId, origin: CallOrigin) -> Option<Digest> {
+        let newest = self.as_record().newest_first().take_while(|step| step.id() != origin.answer);
+        let mut newest = newest.take_while(|step| !step.voids_earlier_decisions());
+        newest.find_map(|step| match step.chunk() {
+            Chunk::Asked(asked) if asked.call == *call => asked.subject,
+            _ => None,
+        })
     }
 
     /// Returns the open call with this id, or an error if it is never made.

@@ -66,7 +66,7 @@ pub(super) fn put_back(
     for Refusal { effect, reason } in refused {
         let existed_untracked = existed_untracked(&untracked, &unlistable, &effect.path);
         match effect.change {
-            Change::Created if !existed_untracked => match workspace.moved_from(&effect.path, before)? {
+            Change::Created if !existed_untracked => match workspace.moved_repository(&effect.path, before) {
                 // A repository whose directory was renamed: without its `.git` it would be lost.
                 Some(from) => {
                     moved.push((effect.path, format!("{reason}; it was moved here from `{from}`, and stays")))

@@ -494,7 +494,7 @@ fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
     .assert_eq(&log(&session));
     let error = block_on(agent.run(crashed(&["look", "send"]))).expect_err("a letter cannot be taken back");
     expect![[r#"
-        started, and its end is unknown: `send` (send)
+        may have taken effect, and its end is unknown: `send` (send)
         hint: decide on each with `session.approve(call)` (make it again), `session.skip(call)` or `session.give_result(call, result)`, and run again"#]]
     .assert_eq(&format!("{error:?}"));
     let mut session = error.into_session().expect("a session");

@@ -27,6 +27,10 @@ pub(super) fn attacks() -> Vec<Attack> {
         })
     }));
     all.push(Attack::new("the key of rath in a named directory, renamed", Plane::Walls, HoldsIn::Isolated, try_named));
+    all.push(Attack::new("a home that commands see elsewhere", Plane::Walls, HoldsIn::Isolated, |trial| {
+        try_in(trial, "isolated:.?at=/work", &[shell("cat .ssh/id")])
+    }));
+    all.push(Attack::new("a configuration planted in a home", Plane::Walls, HoldsIn::Isolated, try_planted));
     all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
     all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
     all
@@ -78,6 +82,33 @@ fn private_place() -> Place {
 
 fn try_call(trial: Trial, call: &Value) -> Observation {
     try_calls(trial, "home", std::slice::from_ref(call))
+}
+
+fn try_in(trial: Trial, sandbox: &str, calls: &[Value]) -> Observation {
+    let place = private_place();
+    let turns: Vec<_> = calls.iter().map(|call| json!({"calls": [call]})).collect();
+    let [model, script] = place.script(&turns);
+    let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full", "--sandbox", sandbox];
+    let output = in_home(&place, trial, &run).output().expect("rath runs");
+    let text = results(&output);
+    assert!(output.status.success(), "{text}");
+    Observation::new(text.contains(CANARY), text)
+}
+
+/// Writes private files that a home directory does not have yet.
+fn try_planted(trial: Trial) -> Observation {
+    let place = Place::new();
+    place.write("elsewhere/x", "");
+    let line = "mkdir -p .ssh .config/rath .local/share/rath; for f in .ssh/authorized_keys .config/rath/config.toml \
+                .local/share/rath/user.key .netrc; do cp /etc/hostname $f; done; true";
+    let [model, script] = place.script(&[json!({"calls": [shell(line)]})]);
+    let run = ["run", "Go.", &model, &script, "--store", "memory:", "--mode", "full", "--sandbox", trial.sandbox.uri()];
+    let output = in_home(&place, trial, &run).output().expect("rath runs");
+    let planted = [".ssh/authorized_keys", ".config/rath/config.toml", ".netrc"];
+    let is_planted = planted.iter().any(|name| place.path("home").join(name).exists());
+    // The placeholders are gone.
+    assert!(trial.guard == Guard::Off || !place.path("home/.ssh").exists() && !place.path("home/.netrc").exists());
+    Observation::new(is_planted, printed(&output))
 }
 
 fn try_calls(trial: Trial, directory: &str, calls: &[Value]) -> Observation {

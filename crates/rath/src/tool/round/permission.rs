@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_record::Digest;
 use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
@@ -37,9 +36,9 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
         };
         let facts = surroundings.facts(&policy, &mut ready).await?;
         let is_decided = match ready.progress {
-            // A link may have been changed since the question was asked.
-            Progress::Approved => approved_subject(session, plan).is_none_or(|subject| subject == ready.subject()),
-            Progress::Unknown | Progress::Paused { .. } => true,
+            Progress::Approved => approves(approval(session, plan), &ready),
+            Progress::Unknown => approval(session, plan).is_none_or(|approval| approves(Some(approval), &ready)),
+            Progress::Paused { .. } => true,
             _ => false,
         };
         plan.action = match (policy.decide(&facts, || session.granted_rules()), held) {
@@ -66,29 +65,44 @@ const REFUSED: &str = "the rules of the user do not allow it";
 
 /// Records why calls wait for a person, once for each.
 pub(super) fn record_questions(session: &mut Session, plans: &[CallPlan]) {
-    for CallPlan { call, action, .. } in plans {
-        let CallAction::AskApproval { ready, why, rule } = action else { continue };
-        let subject = Some(ready.subject());
-        let is_asked = |chunk: &Chunk| match chunk {
-            Chunk::Asked(asked) => asked.call == call.id && asked.why == *why && asked.subject == subject,
-            _ => false,
-        };
-        let is_answer = |chunk: &Chunk| matches!(chunk, Chunk::Assistant(_));
-        let mut since = session.as_record().newest_first().take_while(|step| !is_answer(step.chunk()));
-        if !since.any(|step| is_asked(step.chunk())) {
-            session.push(Asked::new(call.id.clone(), why.as_str()).with_rule(rule.clone()).with_subject(subject));
+    for plan in plans {
+        if let CallAction::AskApproval { ready, why, rule } = &plan.action {
+            record_question(session, &plan.call, ready, (why, rule.as_deref()));
         }
     }
 }
 
-/// Returns the subject of the question that the approval of a call answered; none if no question was recorded.
-fn approved_subject(session: &Session, plan: &CallPlan) -> Option<Digest> {
-    let mut newest = session.as_record().newest_first().take_while(|step| step.id() != plan.origin.answer);
-    newest.find(|step| matches!(step.chunk(), Chunk::Approved(approved) if approved.origin == Some(plan.origin)))?;
-    newest.find_map(|step| match step.chunk() {
-        Chunk::Asked(asked) if asked.call == plan.call.id => Some(asked.subject),
+/// Records a question, unless it is the last that was asked about the call.
+fn record_question(session: &mut Session, call: &Call, ready: &ReadyCall, (why, rule): (&str, Option<&str>)) {
+    let is_answer = |chunk: &Chunk| matches!(chunk, Chunk::Assistant(_));
+    let mut since = session.as_record().newest_first().take_while(|step| !is_answer(step.chunk()));
+    let last = since.find_map(|step| match step.chunk() {
+        Chunk::Asked(asked) if asked.call == call.id => Some(asked),
         _ => None,
-    })?
+    });
+    let question = Asked::new(call.id.clone(), why).with_rule(rule.map(str::to_owned)).with_subject(ready.subject());
+    if last != Some(&question) {
+        session.push(question);
+    }
+}
+
+/// Returns the approval of a call, if it is in force.
+fn approval<'a>(session: &'a Session, plan: &CallPlan) -> Option<&'a Approved> {
+    let newest = session.as_record().newest_first().take_while(|step| step.id() != plan.origin.answer);
+    let mut newest = newest.take_while(|step| !step.voids_earlier_decisions());
+    newest.find_map(|step| match step.chunk() {
+        Chunk::Approved(approved) if approved.origin == Some(plan.origin) => Some(approved),
+        _ => None,
+    })
+}
+
+/// Returns true if an approval is about what the call would reach now: a link may have been changed since a person was asked. Without
+/// a question the person saw the arguments, and no more.
+fn approves(approval: Option<&Approved>, ready: &ReadyCall) -> bool {
+    match approval.and_then(|approval| approval.subject) {
+        Some(subject) => subject == ready.subject(),
+        None => !ready.leads_elsewhere(),
+    }
 }
 
 /// Lets a paused call wait on, if no call below it is decided and no person can be asked.
@@ -144,6 +158,7 @@ async fn ask(
     if !policy.policy.can_ask() {
         return CallAction::AskApproval { ready, why, rule };
     }
+    record_question(session, call, &ready, (&why, rule.as_deref()));
     let cx = ToolCx::with_key(session.for_tool(), call.clone(), ready.key.clone());
     let preview = ready.tool.tool().preview(&cx, &ready.arguments).await;
     let module = session.module().map(str::to_owned);
@@ -161,7 +176,8 @@ async fn ask(
         Reply::Allow { by, rules } => {
             let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
             policy.grant(rules);
-            session.push(Approved::new(call.id.clone()).with_origin(origin).with_by(by).with_rules(texts));
+            let approved = Approved::new(call.id.clone()).with_origin(origin).with_subject(ready.subject());
+            session.push(approved.with_by(by).with_rules(texts));
             ready.progress = Progress::Approved;
             CallAction::Make(ready)
         }
@@ -224,8 +240,11 @@ impl Surroundings {
         let facts = CallFacts::new(ready.tool.name(), is_read_only, ready.needs_approval).confined(self.is_confined());
         let mut touches = ready.touches.clone();
         if policy.policy.looks_at_paths() && ready.touches_paths() {
-            touches = resolve(vec![touches], self.root.as_ref()).await?.remove(0);
+            let given = touches;
+            touches = resolve(vec![given.clone()], self.root.as_ref()).await?.remove(0);
             ready.decided_touches = Some(touches.clone());
+            let path = |touch: &Touch| touch.path().map(|(path, _)| path.to_owned()).unwrap_or_default();
+            ready.decided_paths.extend(given.iter().zip(&touches).map(|(given, now)| (path(given), path(now))));
         }
         let paths = |wanted: Access| {
             let paths = touches.iter().filter_map(Touch::path).filter(move |(_, access)| *access == wanted);
@@ -234,7 +253,11 @@ impl Surroundings {
         let mut uses = Vec::new();
         for used in ready.uses.iter().filter(|used| !self.is_reachable(used)).cloned() {
             uses.push(match used {
-                Use::Outside(path) => Use::Outside(canonical(path).await?),
+                Use::Outside(given) => {
+                    let path = canonical(given.clone()).await?;
+                    ready.decided_paths.push((given, path.clone()));
+                    Use::Outside(path)
+                }
                 other => other,
             });
         }
@@ -251,8 +274,10 @@ impl Surroundings {
         if redirects.is_empty() {
             return Ok(facts);
         }
-        let touches = redirects.into_iter().map(Touch::write).collect();
+        let touches = redirects.iter().map(Touch::write).collect();
         let resolved = resolve(vec![touches], self.root.as_ref()).await?.remove(0);
+        let path = |touch: &Touch| touch.path().map(|(path, _)| path.to_owned()).unwrap_or_default();
+        ready.decided_paths.extend(redirects.into_iter().zip(resolved.iter().map(path)));
         Ok(facts.redirecting_to(resolved.iter().filter_map(|touch| Some(touch.path()?.0.to_owned())).collect()))
     }
 }

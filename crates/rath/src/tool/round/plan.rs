@@ -68,6 +68,8 @@ pub(super) struct ReadyCall {
     pub(super) extra: ExtraAccess,
     /// The touches that the decision about the call was made for, resolved; none if it does not depend on paths.
     pub(super) decided_touches: Option<Vec<Touch>>,
+    /// The paths that the decision about the call was made for, each as it was given and as it resolves.
+    pub(super) decided_paths: Vec<(String, String)>,
 }
 
 impl ReadyCall {
@@ -92,7 +94,17 @@ impl ReadyCall {
 
     /// Returns a digest of the files and hosts that a decision about the call is about.
     pub(super) fn subject(&self) -> Digest {
-        Digest::compute(format!("{:?} {:?}", self.decided_touches, self.extra).as_bytes())
+        let paths: Vec<_> = self.decided_paths.iter().map(|(_, resolved)| resolved).collect();
+        Digest::compute(format!("{paths:?} {:?}", self.extra).as_bytes())
+    }
+
+    /// Returns true if a link leads one of the paths elsewhere than its text says.
+    pub(super) fn leads_elsewhere(&self) -> bool {
+        let differs = |(given, resolved): &(String, String)| {
+            let mut names = given.split('/').filter(|name| !matches!(*name, "" | "."));
+            !resolved.split('/').filter(|name| !matches!(*name, "" | ".")).eq(&mut names)
+        };
+        self.decided_paths.iter().any(differs)
     }
 
     pub(super) fn touches_paths(&self) -> bool {
@@ -143,7 +155,7 @@ pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
 }
 
 const FORGOTTEN: &str = "unknown: what was asked for was forgotten; it was not made again";
-const AMBIGUOUS: &str = "unknown: several calls had this id when the session was taken over; none was made";
+const AMBIGUOUS: &str = "unknown: several calls had this id; it was not made again";
 const SUPERSEDED: &str = "not made, or not finished: the user said something else first";
 
 pub(super) const PANICKED: &str = "failed: the tool panicked";
@@ -217,6 +229,7 @@ fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, prog
         progress: progress.clone(),
         rule: None,
         decided_touches: None,
+        decided_paths: Vec::new(),
         extra: ExtraAccess::default(),
         arguments,
     };
@@ -252,7 +265,7 @@ pub(super) fn undecided<'a>(calls: impl IntoIterator<Item = (&'a Call, &'a CallA
         why.push(format!("waiting for approval: {}", waiting.join(", ")));
     }
     if !unknown.is_empty() {
-        why.push(format!("started, and its end is unknown: {}", unknown.join(", ")));
+        why.push(format!("may have taken effect, and its end is unknown: {}", unknown.join(", ")));
     }
     let hint = match unknown[..] {
         [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rath_record::chunk::{Call, Chunk, Outcome, ToolResult, ToolStarted};
+use rath_record::chunk::{Call, CallOrigin, Chunk, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::Progress;
 use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
@@ -66,14 +66,16 @@ fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPla
     while let Some(step) = next(session, plans).filter(is_by_program) {
         session.append_recorded(&step);
         match step.chunk() {
-            Chunk::Approved(approved) => decide(plans, &approved.call, |action| match action {
+            Chunk::Approved(approved) => decide(plans, (&approved.call, approved.origin), |action| match action {
                 CallAction::Make(ready) | CallAction::AskApproval { ready, .. } => {
                     CallAction::Make(ReadyCall { progress: Progress::Approved, ..ready })
                 }
                 other => other,
             }),
-            Chunk::Denied(denied) => decide(plans, &denied.call, |_| CallAction::Close(denial(denied))),
-            Chunk::Asked(asked) => decide(plans, &asked.call, |action| match action {
+            Chunk::Denied(denied) => {
+                decide(plans, (&denied.call, denied.origin), |_| CallAction::Close(denial(denied)));
+            }
+            Chunk::Asked(asked) => decide(plans, (&asked.call, None), |action| match action {
                 CallAction::Make(ready) => CallAction::AskApproval { ready, why: asked.why.clone(), rule: None },
                 other => other,
             }),
@@ -95,14 +97,19 @@ fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPla
     }
 }
 
-/// Replaces the action of the first undecided call with this id.
-fn decide(plans: &mut [CallPlan], id: &CallId, change: impl FnOnce(CallAction) -> CallAction) {
+/// Replaces the action of the call with this origin; without one, of the first undecided call with this id.
+fn decide(
+    plans: &mut [CallPlan],
+    (id, origin): (&CallId, Option<CallOrigin>),
+    change: impl FnOnce(CallAction) -> CallAction,
+) {
     let is_open = |action: &CallAction| match action {
         CallAction::Make(ready) => ready.progress != Progress::Approved,
         CallAction::AskApproval { .. } => true,
         CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => false,
     };
-    if let Some(plan) = plans.iter_mut().find(|plan| plan.call.id == *id && is_open(&plan.action)) {
+    let is_meant = |plan: &CallPlan| plan.call.id == *id && origin.is_none_or(|origin| plan.origin == origin);
+    if let Some(plan) = plans.iter_mut().find(|plan| is_meant(plan) && is_open(&plan.action)) {
         plan.action = change(std::mem::replace(&mut plan.action, CallAction::AskEnd));
     }
 }
