@@ -123,7 +123,7 @@ impl Permissions {
 
     /// Says which rules are not in force, or have no effect.
     pub(crate) fn warn(&self, sandbox: &Sandbox) {
-        warn_absolute(&self.rules, sandbox.directory());
+        warn_without_effect(&self.rules, sandbox.directory());
         let hides = |rule: &Rule| rule.permission() == Permission::Deny && rule.to_string().starts_with("deny read ");
         if sandbox.uri().starts_with("local:") && self.rules.iter().any(|(rule, _)| hides(rule)) {
             output::warning("commands without isolation can read files that a rule forbids to read");
@@ -268,8 +268,8 @@ fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Sect
     Ok(section)
 }
 
-/// Says which rules have no effect because their path begins at the root of the machine.
-fn warn_absolute(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
+/// Says which rules have no effect because their path begins at the root of the machine, or leads through a link.
+fn warn_without_effect(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
     let Some(directory) = directory.map(canonical) else { return };
     for (rule, source) in rules {
         let text = rule.to_string();
@@ -278,6 +278,20 @@ fn warn_absolute(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
             let from = output::path(&source.path);
             let message = format!("`{}` in {from} fits nothing: `/` is the top of the directory", one_line(&text));
             output::warning(&message);
+        }
+        let path = text.split_once(" read ").or_else(|| text.split_once(" write ")).map_or("", |(_, path)| path);
+        // Up to the first name that is a pattern.
+        let names =
+            path.split('/').filter(|name| !name.is_empty()).take_while(|name| !name.contains(['*', '?', '[', '\\']));
+        let mut above = directory.clone();
+        for name in names.take(path.trim_matches('/').matches('/').count()) {
+            above.push(name);
+            if above.is_symlink() {
+                let (from, link) = (output::path(&source.path), output::path(&above));
+                let message = format!("`{}` in {from} fits nothing: {link} is a link", one_line(&text));
+                output::warning(&message);
+                break;
+            }
         }
     }
 }

@@ -93,10 +93,13 @@ fn an_unfinished_fork_is_created_again() {
     assert!(error.message().contains("is missing"), "{error}");
 }
 
+/// The name of an edit, and the edit of the directory of a base version.
+type Edit = (&'static str, fn(PathBuf));
+
 /// A base version may come from elsewhere, with the folder of objects: a fork has the files of its tree all the same.
 #[test]
 fn a_fork_has_the_files_of_its_tree_also_if_its_base_version_was_changed() {
-    let edits: [(&str, fn(PathBuf)); 5] = [
+    let edits: [Edit; 5] = [
         ("changed", |files| fs::write(files.join("d0/0.txt"), "evil 0\n").expect("written")),
         ("changed, with its length and time", |files| {
             let path = files.join("d0/0.txt");

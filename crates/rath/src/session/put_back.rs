@@ -69,7 +69,7 @@ pub(super) fn put_back(
             Change::Created if !existed_untracked => match workspace.moved_repository(&effect.path, before) {
                 // A repository whose directory was renamed: without its `.git` it would be lost.
                 Some(from) => {
-                    moved.push((effect.path, format!("{reason}; it was moved here from `{from}`, and stays")))
+                    moved.push((effect.path, format!("{reason}; it was moved here from `{from}`, and stays")));
                 }
                 None => steps.add(effect.path, PutBackStep::Remove, reason),
             },

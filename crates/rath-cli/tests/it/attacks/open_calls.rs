@@ -41,6 +41,8 @@ pub(super) fn attacks() -> Vec<Attack> {
         }),
         row("a call that was started before rath was killed", try_killed),
         row("a call whose path leads elsewhere since it was approved", try_moved_path),
+        row("a call like one that was refused at the question", |trial| try_after_question(trial, "n")),
+        row("a call like one that was allowed at the question", |trial| try_after_question(trial, "y")),
     ]
 }
 
@@ -74,6 +76,23 @@ fn resume(trial: Trial, place: &Place, options: &[&str]) -> Observation {
     let [model, script] = place.script(&[]);
     let resume = ["resume", &session, &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full", "--anyway"];
     let output = place.rath(&[&resume[..], options].concat());
+    Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+/// Answers a question, and resumes where no question can be asked. Without the guard the mode is given.
+fn try_after_question(trial: Trial, answer: &str) -> Observation {
+    let place = Place::new();
+    let [model, script] = place.script(&[json!({"calls": [shell("echo x >> asked")]})]);
+    let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "ask"];
+    let mut terminal = Terminal::start(place.command(&run));
+    terminal.answer("allow it?", 1, answer);
+    let (screen, status) = terminal.finish();
+    assert!(status.success(), "{screen}");
+    let session = place.session();
+    let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
+    let mode: &[&str] = if trial.guard == Guard::On { &[] } else { &["--mode", "full"] };
+    let resume = ["resume", &session, "Go on.", &model, &script, "--anyway"];
+    let output = place.rath(&[&resume[..], mode].concat());
     Observation::new(place.path("work/pwned").exists(), printed(&output))
 }
 
