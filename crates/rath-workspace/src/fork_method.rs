@@ -47,7 +47,7 @@ pub(crate) struct MountedFork {
     pub(crate) overlay: crate::overlay::OverlayMount,
     /// The known metadata of the files. For a base version that is only similar to the tree, it is that of the base version.
     pub(crate) known: Option<std::sync::Arc<crate::dir::Dir>>,
-    /// True if the base version was there before. Its files may have come from elsewhere with the folder of objects, or have been
-    /// changed: nothing but their names says what they should be.
-    pub(crate) is_unchecked: bool,
+    /// The base version, if it was there before this process: its files may have come from elsewhere with the folder of objects, or
+    /// have been changed. Nothing but its name says what they should be.
+    pub(crate) unchecked_base: Option<crate::tree::ObjectId>,
 }

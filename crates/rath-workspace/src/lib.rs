@@ -434,11 +434,13 @@ impl Workspace {
         if let Some(mounted) = overlay::fork(&self.objects, tree.0, into, &self.index_key()?, source())? {
             let is_known = mounted.known.as_ref().is_some_and(|known| known.tree() == tree.0);
             let mut fork = self.new_fork(into, index, mounted.known, Some(mounted.overlay));
-            if is_known && !mounted.is_unchecked {
+            if is_known && mounted.unchecked_base.is_none() {
                 return Ok(fork);
             }
             let found = fork.snapshot()?;
-            if !mounted.is_unchecked || (found.tree == tree && found.untracked().is_empty()) {
+            let Some(base) = mounted.unchecked_base else { return Ok(fork) };
+            if found.tree == tree && found.untracked().is_empty() {
+                self.objects.add_intact_base(base);
                 return Ok(fork);
             }
             drop(fork);

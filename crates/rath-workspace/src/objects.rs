@@ -68,6 +68,8 @@ struct ObjectsInner {
     /// True if an overlay can be mounted in this folder; found by the first fork.
     #[cfg(target_os = "linux")]
     can_mount_overlay: std::sync::OnceLock<bool>,
+    /// The base versions of forks that this process made, or found to be as their tree.
+    intact_bases: Mutex<HashSet<ObjectId>>,
     /// A cache of the digests of blobs.
     digests: Mutex<HashMap<ObjectId, Digest>>,
     /// The objects that this process wrote or found intact.
@@ -186,6 +188,17 @@ impl Objects {
             .0
             .can_mount_overlay
             .get_or_init(|| self.0.temporaries.path().is_ok_and(|trial| crate::overlay::can_mount(&trial)))
+    }
+
+    /// Returns true if this process made a base version, or found it to be as its tree.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_intact_base(&self, tree: ObjectId) -> bool {
+        self.0.intact_bases.lock().unwrap_or_else(PoisonError::into_inner).contains(&tree)
+    }
+
+    /// Notes that a base version is as its tree.
+    pub(crate) fn add_intact_base(&self, tree: ObjectId) {
+        self.0.intact_bases.lock().unwrap_or_else(PoisonError::into_inner).insert(tree);
     }
 
     /// Returns the identity of the folder.

@@ -164,11 +164,14 @@ pub(crate) fn fork(
     }
     let failed = |error| objects::io_error(into, "create the fork", error);
     let similar = BaseVersion::find_similar(objects, tree)?;
-    let is_unchecked = similar.is_some();
     let (base, changes_from_base) = match similar {
         Some(similar) => similar,
-        None => (BaseVersion::create(objects, tree, key, source)?, Vec::new()),
+        None => {
+            objects.add_intact_base(tree);
+            (BaseVersion::create(objects, tree, key, source)?, Vec::new())
+        }
     };
+    let unchecked_base = (!objects.has_intact_base(base.tree)).then_some(base.tree);
     create_dir(into).map_err(failed)?;
     // The layers are locked before they have their name: without a lock, an unfinished fork belongs to a process that is dead.
     let create_locked = |layers: &Path| -> std::io::Result<File> {
@@ -188,7 +191,7 @@ pub(crate) fn fork(
     // The fork is complete from here on.
     let name = format!("{}\n", base.tree);
     objects.temporaries().write_new(&layers_dir(into).join(BASE_FILE), name.as_bytes()).map_err(failed)?;
-    Ok(Some(MountedFork { overlay, known, is_unchecked }))
+    Ok(Some(MountedFork { overlay, known, unchecked_base }))
 }
 
 impl OverlayMount {

@@ -84,6 +84,7 @@ impl Objects {
             packs: RwLock::default(),
             unsynced: Mutex::new(PendingSync::Files(Vec::new())),
             are_directories_synced: AtomicBool::new(false),
+            intact_bases: Mutex::default(),
             #[cfg(target_os = "linux")]
             can_mount_overlay: std::sync::OnceLock::new(),
             digests: Mutex::default(),

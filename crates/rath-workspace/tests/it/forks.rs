@@ -124,11 +124,15 @@ fn a_fork_has_the_files_of_its_tree_also_if_its_base_version_was_changed() {
             if ForkMethod::detect(&scratch.root) != ForkMethod::Overlay {
                 return assert!(!versions.exists());
             }
+            origin.save().expect("saved");
             let base = fs::read_dir(&versions).expect("versions").next().expect("one").expect("an entry").path();
             edit(base.join("files"));
             if is_similar {
                 fs::write(scratch.root.join("d1/100.txt"), what).expect("written");
             }
+            // As in another process.
+            let objects = rath_workspace::Objects::open(scratch.objects.folder()).expect("versions");
+            let mut origin = Workspace::open(&scratch.root, &objects, &scratch.index()).expect("a workspace");
             let tree = origin.snapshot().expect("a snapshot").tree;
             let mut fork = origin.fork(tree, &two.0, &two.1).expect("a fork");
             let found = fork.snapshot().expect("a snapshot");
