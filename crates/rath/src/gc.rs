@@ -21,8 +21,8 @@ use self::names::VersionNames;
 use self::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
-use crate::session::{Error, Result, StoreList, StoreUri};
-use crate::store::{DeletionRefusal, FreedSpace, Store, rath_dir};
+use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
+use crate::store::{DeletionRefusal, FreedSpace, Store, StoreId, rath_dir};
 use crate::workspace::{CollectMode, FileCount};
 
 pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
@@ -308,16 +308,18 @@ fn find_directories(
     // A session of others may name any directory. One whose versions it names has this store in its list.
     let own = StoreUri::of(store);
     // The same holds for the list of directories, which may come with the store.
-    let others = placed.chain(pending.read()?).filter(|root| is_listed(root, own.as_ref()));
+    let id = store.id()?;
+    let others = placed.chain(pending.read()?).filter(|root| is_listed(root, own.as_ref(), id.as_ref()));
     let candidates = others.chain([directory.to_owned()]);
     let roots = candidates.filter_map(|root| root.canonicalize().ok());
     Ok(GcDirs { roots: roots.filter(|root| has_versions(root)).collect(), deleted_trees: of_deleted.trees })
 }
 
-/// Returns true if a store is in the list of a directory. Blocks.
-fn is_listed(root: &Path, store: Option<&StoreUri>) -> bool {
+/// Returns true if a store is in the list of a directory, there or at the place that it was moved from. Blocks.
+fn is_listed(root: &Path, store: Option<&StoreUri>, id: Option<&StoreId>) -> bool {
     let listed = StoreList::of(root).read().unwrap_or_default();
-    listed.iter().any(|listed| Some(&listed.uri(root)) == store)
+    let is_own = |listed: &ListedStore| Some(&listed.uri(root)) == store || id.is_some() && listed.id() == id;
+    listed.iter().any(is_own)
 }
 
 /// Returns true if versions of the files in a directory are stored. Blocks.

@@ -65,7 +65,7 @@ pub use recording::Divergence;
 pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
-pub(crate) use store_list::{StoreList, StoreUri};
+pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
 pub(crate) use versions::lossy_path;
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.

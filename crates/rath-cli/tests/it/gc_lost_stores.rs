@@ -189,6 +189,79 @@ fn a_store_that_was_copied_with_its_project_is_recognised() {
     }
 }
 
+/// Moves the store of a fixture, and returns the same directory with the store at its new place.
+fn move_store(fixture: &Fixture) -> Fixture {
+    let moved =
+        Fixture::with_store(fixture, if fixture.store.starts_with("sqlite") { "sqlite:kept.db" } else { "jsonl:kept" });
+    std::fs::rename(place(fixture), place(&moved)).expect("moved");
+    moved
+}
+
+#[test]
+fn a_store_that_was_moved_keeps_its_versions() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let moved = move_store(fixture);
+        let (code, told) = gc(&moved, &[]);
+        assert!(code == 1 && told.contains("may name them, and cannot be read"), "{code} {told}");
+        let present = place(&moved).canonicalize().expect("a store").display().to_string();
+        assert!(listed(fixture).contains(&present), "{}", listed(fixture));
+        for _ in 0..2 {
+            assert_eq!(gc(&moved, &["--without", named_in_hint(&told)]), (0, String::new()));
+            assert!(
+                listed(fixture).contains(&present) && listed(fixture).trim().lines().count() == 1,
+                "{}",
+                listed(fixture)
+            );
+        }
+        let two = fixture.work(None, "Two", "echo two > n.txt");
+        assert_eq!(gc(fixture, &["--delete", &two]), (0, String::new()));
+        assert_eq!(stored(&moved, &one), "one\n");
+    });
+}
+
+#[test]
+fn a_moved_store_is_listed_when_a_session_in_it_is_adopted() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let moved = move_store(fixture);
+        let output = moved.rath(&["adopt", &one, "--sandbox", "local:work", "--by", "me"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fixture.work(None, "Two", "echo two > n.txt");
+        let (code, told) = gc(fixture, &[]);
+        assert!(code == 1 && told.contains("another store lies at"), "{code} {told}");
+        let before = versions(fixture);
+        assert_eq!(gc(fixture, &["--without", named_in_hint(&told)]), (0, String::new()));
+        assert_eq!(versions(fixture), before);
+    });
+}
+
+#[test]
+fn stores_that_changed_places_keep_their_versions() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let other = match fixture.store.starts_with("sqlite") {
+            true => Fixture::with_store(fixture, "sqlite:other.db"),
+            false => Fixture::with_store(fixture, "jsonl:other"),
+        };
+        let two = other.work(None, "Two", "echo two > n.txt");
+        let aside = fixture.path("aside");
+        for (from, to) in [(&place(fixture), &aside), (&place(&other), &place(fixture)), (&aside, &place(&other))] {
+            std::fs::rename(from, to).expect("moved");
+        }
+        let (mut told, mut without) = (gc(fixture, &[]).1, Vec::new());
+        while told.contains("--without ") && without.len() < 4 {
+            without.extend(["--without".to_owned(), named_in_hint(&told).to_owned()]);
+            told = gc(fixture, &without.iter().map(String::as_str).collect::<Vec<_>>()).1;
+        }
+        assert_eq!(told, "");
+        for store in [fixture, &other] {
+            assert_eq!(gc(store, &[]), (0, String::new()));
+        }
+        assert_eq!((stored(&other, &one), stored(fixture, &two)), ("one\n".to_owned(), "two\n".to_owned()));
+    });
+}
+
 #[test]
 fn versions_of_a_session_file_stay_when_it_is_cut_off_or_replaced() {
     for_each_store("", |fixture| {

@@ -13,7 +13,7 @@ use super::sources::{Source, SourceReader};
 use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipReason};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Result, StoreList, StoreUri, occupant_branch, occupant_file};
+use crate::session::{ListedStore, Result, StoreList, StoreUri, occupant_branch, occupant_file};
 use crate::store::{Store, StoreId, rath_dir};
 
 /// The collection in one directory.
@@ -42,10 +42,14 @@ impl DirectoryGc {
     /// Removes what no session names.
     pub(super) async fn run(self, deleted_trees: &HashSet<TreeId>) -> Result<DirectoryReport> {
         let (folder, mode) = (self.folder(), self.options.mode());
-        let root = self.root.clone();
+        let (root, store) = (self.root.clone(), self.store.clone());
         let opened = run_blocking(move || -> Result<_> {
             rath_dir::check(&root.join(RATH_DIR))?;
-            Ok(Collector::open(&folder, mode))
+            let collector = Collector::open(&folder, mode);
+            if let (Ok(Some(_)), CollectMode::Remove, Some(uri)) = (&collector, mode, StoreUri::of(&store)) {
+                StoreList::add_if_moved(&root, &uri, || Ok(store.id()?))?;
+            }
+            Ok(collector)
         });
         let collector = match opened.await? {
             Ok(Some(collector)) => collector,
@@ -153,7 +157,9 @@ impl DirectoryGc {
             let _ = fs::remove_file(deleted_trees_file(&self.root));
         }
         // The path of a store may be written in several ways. A later collection looks for forks only where its store is listed.
-        StoreList::of(&self.root).retain(objects, |listed| {
+        let present = names.naming.iter().filter_map(|uri| Some((uri, names.ids.get(uri)?)));
+        let present: Vec<_> = present.map(|(uri, id)| ListedStore::new(uri.within(&self.root), id.clone())).collect();
+        StoreList::of(&self.root).retain(objects, &present, |listed| {
             let uri = listed.uri(&self.root);
             // A store at whose place another one was read is gone.
             let is_gone = listed.id().is_some() && names.ids.get(&uri).is_some_and(|id| id.as_ref() != listed.id());

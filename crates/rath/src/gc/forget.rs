@@ -319,8 +319,8 @@ fn all_places(store: &Store) -> Vec<String> {
 /// A session of others may name any directory: one that this store has worked in has the store in its list. A store that ends with
 /// the process is in no list, and its sessions count if they are the user's own.
 fn directories(store: &Store, places: &[String], is_own: bool) -> BTreeSet<PathBuf> {
-    let own = StoreUri::of(store);
-    let is_used = |root: &PathBuf| own.as_ref().map_or(is_own, |own| is_listed(root, Some(own)));
+    let (own, id) = (StoreUri::of(store), store.id().ok().flatten());
+    let is_used = |root: &PathBuf| own.as_ref().map_or(is_own, |own| is_listed(root, Some(own), id.as_ref()));
     let placed = places.iter().filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
     let path = store.path().and_then(|path| path.canonicalize().ok());
     let is_rath_dir = |path: &&Path| path.file_name().is_some_and(|name| name == RATH_DIR);

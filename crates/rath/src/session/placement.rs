@@ -276,6 +276,16 @@ impl Session {
         run_blocking(list).await.map_err(|error| error.with_session(self))
     }
 
+    /// Lists a store at its present place, if the directory of the session has it at another one. This holds for guests too: those of
+    /// a store that was moved are. Blocks.
+    pub(super) fn list_moved(&self, store: &Store) -> Result<()> {
+        let sandbox = self.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+        match sandbox.as_ref().and_then(Sandbox::directory).zip(StoreUri::of(store)) {
+            Some((root, uri)) => StoreList::add_if_moved(root, &uri, || Ok(store.id()?)),
+            None => Ok(()),
+        }
+    }
+
     /// Lists the file that the session is about to be saved in among those that name versions of its files. Blocks.
     pub(crate) fn list_file(&self, path: &Path) -> Result<()> {
         self.list_uri(&StoreUri::of_file(path), || Ok(StoreUri::file_id(&self.lineage())))

@@ -39,6 +39,7 @@ impl Store {
         let store = self.clone();
         let read = move || -> Result<_> {
             let stored = StoredSession::read(&store, branch)?;
+            stored.session.list_moved(&store)?;
             let (summary, has_title) = (stored.summary.clone(), has_message(branch, stored.session.head()));
             Ok((Resumed::new(stored, left_open_by), summary, has_title))
         };

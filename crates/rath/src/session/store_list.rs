@@ -3,7 +3,7 @@
 //! A store may be anywhere. Without the list, versions that a store elsewhere names would be taken for garbage. The list has the id of
 //! each store: one that was lost must not be mistaken for another that was made at its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -198,6 +198,19 @@ impl StoreList {
         Ok(())
     }
 
+    /// Adds a store to the list of a directory that has it at another place: it was moved or copied, and names the same versions.
+    pub(crate) fn add_if_moved(root: &Path, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
+        let list = StoreList::of(root);
+        let ids: HashSet<_> = list.read()?.iter().filter_map(ListedStore::id).cloned().collect();
+        if ids.is_empty() || rath_dir::check(&root.join(RATH_DIR)).is_err() {
+            return Ok(());
+        }
+        match id()?.filter(|id| ids.contains(id)) {
+            Some(id) => Ok(list.add(&ListedStore::new(uri.within(root), Some(id)))?),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the stores that lie in the `.rath` of a directory: an older version of rath, or a copy that a person made, put them in no
     /// list.
     pub(crate) fn find_unlisted(root: &Path) -> io::Result<Vec<StoreUri>> {
@@ -258,13 +271,21 @@ impl StoreList {
         Ok(list)
     }
 
-    /// Removes stores from the list. No other process uses the directory meanwhile.
-    pub(crate) fn retain(&self, objects: &Objects, keep: impl Fn(&ListedStore) -> bool) -> Result<()> {
+    /// Removes stores from the list. If one is removed, those at `present` are listed: it may be one of them, which was moved. No other
+    /// process uses the directory meanwhile.
+    pub(crate) fn retain(
+        &self,
+        objects: &Objects,
+        present: &[ListedStore],
+        keep: impl Fn(&ListedStore) -> bool,
+    ) -> Result<()> {
         let list = self.read()?;
-        let kept: Vec<_> = list.iter().filter(|store| keep(store)).collect();
+        let mut kept: Vec<_> = list.iter().filter(|store| keep(store)).collect();
         if kept.len() == list.len() {
             return Ok(());
         }
+        let new: Vec<_> = present.iter().filter(|store| !kept.contains(store)).collect();
+        kept.extend(new);
         if kept.is_empty() {
             return Ok(fs::remove_file(&self.path)?);
         }
