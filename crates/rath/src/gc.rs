@@ -302,7 +302,10 @@ fn find_directories(
     store.visit_json(&kept, |_, json| names.add_place(json))?;
     let mut of_deleted = VersionNames::default();
     let deleted: Vec<_> = deleted.iter().copied().collect();
-    store.visit_json(&deleted, |_, json| of_deleted.add_step(json))?;
+    if store.visit_json(&deleted, |_, json| of_deleted.add_step(json)).is_err() {
+        // A session that cannot be read can be deleted. A fork is kept if its tree is not known.
+        deleted.iter().for_each(|family| _ = store.visit_json(&[*family], |_, json| of_deleted.add_step(json)));
+    }
     let places = names.places.iter().chain(&of_deleted.places);
     let placed = places.filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
     // A session of others may name any directory. One whose versions it names has this store in its list.

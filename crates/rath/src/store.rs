@@ -618,12 +618,14 @@ impl Store {
         self.call(move |store| store.backend.measure_delete(&families)).await
     }
 
-    /// Lists all branches. Fails if damage keeps some out of the list. Blocks.
-    pub(crate) fn list_whole(&self) -> Result<Vec<BranchSummary>> {
-        match self.0.backend.unlisted()?.first() {
-            Some(unlisted) => Err(StoreError::new(StoreErrorKind::Damaged, &unlisted.damage)),
-            None => self.0.backend.list(),
+    /// Lists all branches, except those of sessions that count as gone. Fails if damage keeps some out of the list. Blocks.
+    pub(crate) fn list_whole(&self, gone: &HashSet<BranchId>) -> Result<Vec<BranchSummary>> {
+        let is_gone = |unlisted: &UnlistedBranch| unlisted.branch.is_some_and(|branch| gone.contains(&branch));
+        if let Some(unlisted) = self.0.backend.unlisted()?.iter().find(|unlisted| !is_gone(unlisted)) {
+            return Err(StoreError::new(StoreErrorKind::Damaged, &unlisted.damage));
         }
+        let list = self.0.backend.list()?;
+        Ok(list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect())
     }
 
     /// Calls a function with the JSON of every step of some sessions, and the session. Blocks.

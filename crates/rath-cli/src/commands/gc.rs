@@ -101,6 +101,10 @@ impl GcArgs {
     async fn explicit(&self, store: &Store, list: &[BranchSummary]) -> Result<Vec<BranchId>, Failure> {
         if self.all {
             let mut families: Vec<_> = list.iter().map(|listed| listed.family).collect();
+            // A session that damage keeps out of the list, if it can be deleted.
+            for branch in store.unlisted().await?.into_iter().filter_map(|unlisted| unlisted.branch) {
+                families.extend(store.measure_delete(&[branch]).await.is_ok().then_some(branch));
+            }
             families.sort();
             families.dedup();
             return Ok(families);
@@ -183,7 +187,8 @@ impl GcArgs {
                     (None, Some(rule)) => format!(" ({rule})"),
                     (None, None) => String::new(),
                 };
-                writeln!(out, "{deleted} {BRANCH}{}{BRANCH:#}{why}  {title}", branch.short())?;
+                let title = if title.is_empty() { title } else { format!("  {title}") };
+                writeln!(out, "{deleted} {BRANCH}{}{BRANCH:#}{why}{title}", branch.short())?;
             }
             let (sessions, steps) = (count(report.deleted.len() as u64, "session"), count(report.store.steps, "step"));
             writeln!(out, "{deleted} {sessions}; {freed} {steps}, {}", count(report.store.bytes, "byte"))?;

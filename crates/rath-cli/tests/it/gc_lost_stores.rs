@@ -332,10 +332,87 @@ fn a_session_file_of_a_store_that_was_emptied_costs_its_own_session_only() {
         assert_eq!(fixture.newest(), two, "the other one was deleted");
 
         // The hint works.
-        assert!(told.contains(&format!("`rath gc --delete {one}`")), "{told}");
+        assert!(told.contains(&format!("`rath gc --delete {one} --store jsonl:.rath/s`")), "{told}");
         assert_eq!(gc(fixture, &["--delete", &one]), (0, String::new()));
         assert!(!file.exists() && versions(fixture) < before);
         assert_eq!(stored(fixture, &two), "more\n");
         assert_eq!(fixture.code(&["verify"]), 0);
+    }
+}
+
+/// Returns the file of a session in a `jsonl:` store.
+fn session_path(fixture: &Fixture, id: &str) -> PathBuf {
+    let mut files = std::fs::read_dir(place(fixture)).expect("a directory").flatten().map(|entry| entry.path());
+    files.find(|path| path.to_string_lossy().ends_with(&format!("{id}.jsonl"))).expect("a session")
+}
+
+#[test]
+fn a_session_file_with_the_steps_of_another_session_is_damaged() {
+    let fixture = &Fixture::in_folder(crate::workshop(""), "jsonl:.rath/s");
+    let one = fixture.work(None, "One", "echo one > n.txt");
+    let two = fixture.work(None, "Two", "echo two > n.txt");
+    let [file, other] = [&one, &two].map(|id| session_path(fixture, id));
+    std::fs::rename(&file, fixture.path("whole")).expect("moved");
+    std::fs::copy(&other, &file).expect("copied");
+
+    let says = format!("its steps are of the session {two}, not of the one in its name");
+    for (command, says) in [(vec!["ls"], &one), (vec!["verify"], &says), (vec!["log", &one], &says)] {
+        let output = fixture.rath(&command);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && told.contains(says), "{command:?}: {told}");
+    }
+    assert_eq!(fixture.out(&["ls"]).lines().count(), 1);
+    fixture.work(Some(&two), "Go on", "echo more > n.txt");
+    let before = versions(fixture);
+    let (code, told) = gc(fixture, &[]);
+    assert!(code == 1 && told.contains(&says), "{code} {told}");
+    assert_eq!(versions(fixture), before);
+
+    std::fs::copy(fixture.path("whole"), &file).expect("put back");
+    assert_eq!(stored(fixture, &one), "one\n");
+    std::fs::copy(&other, &file).expect("copied");
+    assert_eq!(gc(fixture, &["--delete", &one]), (0, String::new()));
+    assert!(!file.exists() && other.exists() && versions(fixture) < before);
+    assert_eq!(stored(fixture, &two), "more\n");
+}
+
+/// Deletes a session whose file was emptied or is too long, and perhaps another one.
+fn check_delete_of_unreadable(length: u64, chosen: impl Fn(&[String; 2]) -> Vec<String>) {
+    let fixture = &Fixture::in_folder(crate::workshop(""), "jsonl:.rath/s");
+    let ids = ["one", "two"].map(|text| fixture.work(None, text, &format!("echo {text} > n.txt")));
+    let [one, two] = &ids;
+    let file = session_path(fixture, one);
+    std::fs::File::options().write(true).open(&file).and_then(|file| file.set_len(length)).expect("changed");
+    if length > 0 {
+        let (code, told) = gc(fixture, &["--delete", two]);
+        assert!(
+            code == 1 && told.contains(&format!("{one}.jsonl may need steps of the session {two}")),
+            "{code} {told}"
+        );
+        assert!(told.contains(&format!("`rath gc --delete {two} --delete {one} --store jsonl:.rath/s`")), "{told}");
+        assert!(session_path(fixture, two).exists());
+    }
+    let chosen = chosen(&ids);
+    let delete = |dry_run: &[&str]| {
+        let chosen: Vec<_> = chosen.iter().map(String::as_str).collect();
+        let output = fixture.rath(&[&["gc", "--directory", "work"], &chosen[..], dry_run].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let planned = delete(&["--dry-run"]);
+    assert!(planned.contains(&format!("would delete {one}\n")) && file.exists(), "{planned}");
+    let planned = planned.replace("would delete", "deleted").replace("would free", "freed");
+    assert_eq!(planned.replace("would remove", "removed"), delete(&[]));
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_session_file_that_cannot_be_read_can_be_deleted_and_the_dry_run_says_so() {
+    for length in [0, (4 << 30) + 1] {
+        check_delete_of_unreadable(length, |_| vec!["--all".to_owned()]);
+        check_delete_of_unreadable(length, |[one, _]| ["--delete", one].map(str::to_owned).to_vec());
+        check_delete_of_unreadable(length, |ids| {
+            ids.iter().flat_map(|id| ["--delete".to_owned(), id.clone()]).collect()
+        });
     }
 }

@@ -173,7 +173,7 @@ impl DirectoryGc {
 
 impl AllNames {
     fn add_store(&mut self, store: &Store, uri: Option<&StoreUri>, gone: &HashSet<BranchId>) -> Result<()> {
-        let kept: Vec<_> = store.list_whole()?.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
+        let kept = store.list_whole(gone)?;
         let families: HashSet<_> = kept.iter().map(|summary| summary.family).collect();
         let families: Vec<_> = families.into_iter().collect();
         let mut versions = VersionNames::default();

@@ -306,7 +306,7 @@ fn places(lineage: &Lineage) -> Vec<String> {
 /// Returns the places that all sessions of a store name, as far as they can be read. Blocks.
 fn all_places(store: &Store) -> Vec<String> {
     let families: BTreeSet<BranchId> =
-        store.list_whole().unwrap_or_default().into_iter().map(|summary| summary.family).collect();
+        store.list_whole(&HashSet::new()).unwrap_or_default().into_iter().map(|summary| summary.family).collect();
     let families: Vec<_> = families.into_iter().collect();
     let mut names = VersionNames::default();
     // A store that is damaged is named in the report of each directory.

@@ -252,7 +252,7 @@ impl AllSteps {
     /// Adds the steps of a store. Returns true if the target is there with its texts.
     fn add_store(&mut self, store: &Store, uri: Option<&StoreUri>) -> Result<bool> {
         let mut heads = Vec::new();
-        for summary in store.list_whole()? {
+        for summary in store.list_whole(&HashSet::new())? {
             let stored = match store.read_branch(summary.branch) {
                 // Another process has deleted it since, and it names nothing any more.
                 Err(error) if error.kind() == StoreErrorKind::NoSuchSession => continue,

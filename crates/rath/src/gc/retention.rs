@@ -260,7 +260,8 @@ fn choose_by_size(sizes: &[SessionSize], fixed: &HashSet<BranchId>, max: u64) ->
 
 /// Returns the sizes of sessions, in this order. Blocks.
 fn sizes(store: &Store, directory: &Path, order: &[(BranchId, Vec<BranchId>)]) -> SessionResult<Vec<SessionSize>> {
-    let families: HashSet<BranchId> = store.list_whole()?.into_iter().map(|summary| summary.family).collect();
+    let families: HashSet<BranchId> =
+        store.list_whole(&HashSet::new())?.into_iter().map(|summary| summary.family).collect();
     let roots = find_directories(store, &PendingDirs::of(store), directory, &families, &HashSet::new())?.roots;
     let open = |root: &PathBuf| Collector::open_shared(&root.join(RATH_DIR).join("workspace")).ok();
     // Versions that cannot be read are not counted, so fewer sessions are chosen.

@@ -5,6 +5,7 @@
 //! the file that holds it.
 
 mod contents;
+mod delete;
 mod id_file;
 mod open_file;
 mod step_finder;
@@ -23,7 +24,7 @@ use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{advances, branches, damage, summaries};
-use self::open_file::{OpenFile, is_locked, lock_path};
+use self::open_file::{OpenFile, is_locked};
 use self::step_finder::{StepFinder, session_file};
 use super::registry::Create;
 use super::user_key::location_of;
@@ -158,8 +159,22 @@ impl Jsonl {
             let contents = self.read_by(family, finder.reader())?;
             // If it continues from steps of other files, it is read again with these.
             if !finder.find_wanted(&self.folder) {
-                return Ok(contents);
+                return self.require_own(family, contents);
             }
+        }
+    }
+
+    /// Fails for a whole file without a step of the branch in its name, which every session begins with: it is that of another session.
+    fn require_own(&self, family: BranchId, contents: FileContents) -> Result<FileContents> {
+        let is_own = |step: &Step| step.stamp().branch == family;
+        match contents.steps.first() {
+            Some(first) if contents.report.damage.is_empty() && !contents.steps.iter().any(is_own) => {
+                let other = first.stamp().branch.short();
+                let what = format!("its steps are of the session {other}, not of the one in its name");
+                let hint = format!("put the file of the session back; {}", self.removal(family));
+                Err(StoreError::new(StoreErrorKind::Damaged, what).with_hint(hint))
+            }
+            _ => Ok(contents),
         }
     }
 
@@ -230,9 +245,18 @@ impl Jsonl {
 
     /// Describes a file without a step. It is damaged: a file gets its name when its first steps are durable.
     fn lost_steps(&self, family: BranchId) -> Damage {
-        let id = family.short();
-        let what = format!("no step of the session is left in the file; `rath gc --delete {id}` removes it");
+        let what = format!("no step of the session is left in the file; {}", self.removal(family));
         Damage { place: self.file_name(family), step: None, what }
+    }
+
+    /// Returns the advice to delete a session.
+    fn removal(&self, family: BranchId) -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+        let uri = match self.uri.chars().all(is_plain) {
+            true => self.uri.clone(),
+            false => format!("'{}'", self.uri.replace('\'', r"'\''")),
+        };
+        format!("`rath gc --delete {} --store {uri}` removes it", family.short())
     }
 
     /// Describes a file that cannot be read.
@@ -356,53 +380,6 @@ impl Jsonl {
         };
         let done = sync();
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
-    }
-
-    /// Decides which sessions can be deleted. Returns the contents of their files too, as far as a report needs them.
-    fn plan_delete(&self, families: &[BranchId]) -> Result<(Deletion, HashMap<BranchId, DeletedFile>)> {
-        let mut busy = Vec::new();
-        for family in families {
-            if !self.path(*family).exists() {
-                return Err(self.no_such(*family));
-            }
-            match self.lock_idle(*family) {
-                Err(error) if error.kind() == StoreErrorKind::Conflict => busy.push((*family, error)),
-                locked => drop(locked?),
-            }
-        }
-        let wanted: HashSet<BranchId> = families.iter().copied().collect();
-        let (mut needs, mut files) = (HashSet::new(), HashMap::new());
-        for family in self.families()? {
-            // The names of other files are enough: what those need is in their own rows.
-            let named = Arc::new(Mutex::new(Vec::new()));
-            let noted = named.clone();
-            let reader = Reader::new().with_step_finder(move |_, other| {
-                noted.lock().unwrap_or_else(PoisonError::into_inner).push((family, other));
-                None
-            });
-            let contents = match self.read_by(family, reader) {
-                Err(_) if !self.path(family).exists() => continue,
-                contents => contents?,
-            };
-            needs.extend(named.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
-            if wanted.contains(&family) {
-                let branches = branches(&contents).into_iter().map(|(branch, _)| branch).collect();
-                let bytes = std::fs::metadata(self.path(family)).map_or(0, |facts| facts.len());
-                files.insert(family, DeletedFile { branches, steps: contents.steps.len() as u64, bytes });
-            }
-        }
-        Ok((Deletion::plan(families, busy, &needs), files))
-    }
-
-    /// Removes the file of a session that no process writes.
-    fn remove_file(&self, family: BranchId) -> Result<()> {
-        let path = self.path(family);
-        let _locked = self.lock_idle(family)?;
-        let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
-        removed.map_err(|error| self.io_error("write to", error))?;
-        // A lock file that stays does no harm.
-        let _ = lock_path(&path).map(std::fs::remove_file);
-        Ok(())
     }
 
     /// Rewrites a file that no process writes.
@@ -668,7 +645,7 @@ impl StoreBackend for Jsonl {
             let mut planned = plan.deleted.into_iter();
             for family in planned.by_ref() {
                 match self.remove_file(family) {
-                    Ok(()) => files.remove(&family).unwrap_or_default().add_to(&mut deletion, family),
+                    Ok(()) => files.remove(&family).into_iter().for_each(|file| file.add_to(&mut deletion, family)),
                     // A process has begun to write it since: what it needs has to stay.
                     Err(error) if error.kind() == StoreErrorKind::Conflict => {
                         rest.push(family);
@@ -699,26 +676,9 @@ impl StoreBackend for Jsonl {
     fn measure_delete(&self, families: &[BranchId]) -> Result<Deletion> {
         let (mut deletion, mut files) = self.plan_delete(families)?;
         for family in std::mem::take(&mut deletion.deleted) {
-            files.remove(&family).unwrap_or_default().add_to(&mut deletion, family);
+            files.remove(&family).into_iter().for_each(|file| file.add_to(&mut deletion, family));
         }
         Ok(deletion)
-    }
-}
-
-/// The contents of a file that is deleted.
-#[derive(Default)]
-struct DeletedFile {
-    branches: Vec<BranchId>,
-    steps: u64,
-    bytes: u64,
-}
-
-impl DeletedFile {
-    fn add_to(self, deletion: &mut Deletion, family: BranchId) {
-        deletion.deleted.push(family);
-        deletion.branches.extend(self.branches);
-        deletion.freed.steps += self.steps;
-        deletion.freed.bytes += self.bytes;
     }
 }
 
