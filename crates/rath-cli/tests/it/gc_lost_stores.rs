@@ -129,7 +129,7 @@ fn remove_ids(fixture: &Fixture) {
             let store = rusqlite::Connection::open(fixture.path(path)).expect("a database");
             assert_eq!(store.execute("DELETE FROM counts WHERE name GLOB 'store *'", []).expect("removed"), 1);
         }
-        _ => std::fs::remove_file(place(fixture).join("id")).expect("removed"),
+        _ => std::fs::remove_file(place(fixture).join("rath-store-id")).expect("removed"),
     }
     let list = fixture.path("work/.rath/workspace/stores");
     let uri = format!("{}:{}", fixture.store.split_once(':').expect("a scheme").0, place(fixture).display());

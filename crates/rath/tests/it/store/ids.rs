@@ -23,7 +23,7 @@ fn damage(kind: &str, folder: &Path) {
     let uri = uri(kind, folder);
     let path = Path::new(uri.split_once(':').expect("a scheme").1);
     match path.is_dir() {
-        true => std::fs::write(path.join("id"), "01980a5e").expect("written"),
+        true => std::fs::write(path.join("rath-store-id"), "01980a5e").expect("written"),
         false => {
             let store = rusqlite::Connection::open(path).expect("a database");
             assert_eq!(store.execute("DELETE FROM counts WHERE name GLOB 'store *'", []).expect("removed"), 1);
@@ -50,10 +50,14 @@ fn a_store_keeps_its_id_and_no_other_store_has_it() {
 
 #[test]
 fn all_who_give_a_store_its_id_at_once_agree() {
-    for kind in KINDS {
+    for (kind, is_damaged) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         for _ in 0..10 {
             let folder = rath_test_support::temp_dir();
             drop(open(kind, folder.path()));
+            if is_damaged {
+                made_id(kind, folder.path());
+                damage(kind, folder.path());
+            }
             let ids = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| made_id(kind, folder.path()))).collect();
                 threads.into_iter().map(|thread| thread.join().expect("ended")).collect::<Vec<_>>()
@@ -64,5 +68,19 @@ fn all_who_give_a_store_its_id_at_once_agree() {
                 assert_eq!(left.len(), 1, "{left:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_file_of_the_user_is_not_taken_for_an_id() {
+    for name in ["id", "rath-store-id"] {
+        let folder = rath_test_support::temp_dir();
+        let store = open("jsonl", folder.path());
+        let file = folder.path().join("store").join(name);
+        std::fs::write(&file, "my passport\n").expect("written");
+        let made = store.id(Create::IfMissing);
+        assert_eq!(std::fs::read_to_string(&file).expect("read"), "my passport\n");
+        assert_eq!(made.is_ok(), name == "id", "{made:?}");
+        assert_eq!(store.id(Create::Never).is_ok(), name == "id");
     }
 }
