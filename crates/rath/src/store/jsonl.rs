@@ -318,6 +318,10 @@ impl Jsonl {
         if matches!(write.right, WriteRight::New(_)) && open.branches.contains_key(&write.branch) {
             return Ok(Err(branch_moved(write.branch)));
         }
+        if let Err(error) = open.check_room(&write.steps) {
+            state.open.retain(|family, open| *family != home || !open.held.is_empty());
+            return Ok(Err(self.io_error("write to", error)));
+        }
         for step in &write.steps {
             for link in step.parents() {
                 let elsewhere = match rows.lookup(link) {

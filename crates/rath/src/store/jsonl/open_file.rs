@@ -7,13 +7,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rath_record::codec::{Encoder, Ending};
-use rath_record::{BranchId, Digest, StepId};
+use rath_record::{BranchId, Digest, Step, StepId};
 use rath_workspace::is_same_file;
 
 use super::super::{Holder, Write, branch_held, sync_folder};
 use super::contents::branches;
 use super::{Jsonl, JsonlState, check_length};
 use crate::store::error::{Result, StoreError};
+
+/// The bytes of a file that are left for rows without steps: those of its writers, and of steps that are elsewhere or lost.
+const ROOM_FOR_OTHER_ROWS: u64 = 1 << 20;
+
+/// The most bytes that a byte of a payload has in a row.
+const MAX_BYTES_ESCAPED: u64 = 6;
+
+/// The bytes of a step without its payloads that are expected at most.
+const MAX_BYTES_WITHOUT_PAYLOADS: u64 = 1 << 16;
 
 /// A file that is being written.
 pub(super) struct OpenFile {
@@ -50,6 +59,21 @@ impl OpenFile {
             dirty: true,
             unpublished: None,
         })
+    }
+
+    /// Fails if the file would be too long with these steps: nothing is encoded that could not be written.
+    pub(super) fn check_room(&self, steps: &[Step]) -> io::Result<()> {
+        let length = self.length + self.encoder.buffered_bytes() as u64 + ROOM_FOR_OTHER_ROWS;
+        let payloads = steps.iter().flat_map(|step| step.chunk().payloads());
+        let payload_bytes: u64 = payloads.map(|(_, payload)| payload.bytes().len() as u64).sum();
+        // Far from the limit, steps need not be encoded twice.
+        let most = MAX_BYTES_ESCAPED * payload_bytes + MAX_BYTES_WITHOUT_PAYLOADS * steps.len() as u64;
+        if check_length(length + most).is_ok() {
+            return Ok(());
+        }
+        let mut encoder = Encoder::for_appending();
+        steps.iter().try_for_each(|step| encoder.push_step(step)).map_err(io::Error::other)?;
+        check_length(length + encoder.buffered_bytes() as u64)
     }
 
     /// Writes the rows that are encoded.
@@ -283,4 +307,58 @@ pub(super) fn lock_path(session: &Path) -> Option<PathBuf> {
 pub(super) fn is_locked(path: &Path) -> bool {
     File::open(lock_path(path).as_deref().unwrap_or(path))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::registry::Create;
+    use super::super::super::{StepPlaces, StoreBackend as _, WriteRight};
+    use super::super::MAX_FILE_BYTES;
+    use super::*;
+    use crate::Session;
+
+    #[test]
+    fn a_session_that_is_too_long_costs_no_other_one_its_store() {
+        let folder = rath_test_support::temp_dir();
+        let store = Jsonl::open(&folder.path().display().to_string(), Create::Never).expect("a store");
+        let rows = StepPlaces::new();
+        let write = |session: &Session, right, after: Option<StepId>| {
+            let steps: Vec<Step> = session.lineage().walk().into_iter().cloned().collect();
+            let new = after.map_or(0, |after| steps.iter().position(|step| step.id() == after).expect("a step") + 1);
+            let (branch, steps) = (session.id(), steps[new..].to_vec());
+            Write {
+                family: branch,
+                branch,
+                right,
+                after,
+                steps,
+                title: None,
+                newest_json: None,
+                signer: None,
+                unsigned: HashSet::new(),
+            }
+        };
+        let mut long = Session::user("one");
+        let head = long.head().expect("a step").id();
+        let mut answers =
+            store.write(&[write(&long, WriteRight::New(Holder::this_process().into()), None)], &rows).expect("written");
+        answers.remove(0).expect("stored");
+        store.lock().open.get_mut(&long.id()).expect("open").length = MAX_FILE_BYTES - 10;
+
+        long.push(rath_record::Chunk::assistant("two"));
+        let other = Session::user("another");
+        let group = [
+            write(&long, WriteRight::Held(super::super::FIRST_EPOCH), Some(head)),
+            write(&other, WriteRight::New(Holder::this_process().into()), None),
+        ];
+        let answers = store.write(&group, &rows).expect("the store can be written");
+        let message = answers[0].as_ref().expect_err("it is too long").message();
+        assert!(message.contains("is too long, the limit is 4294967296"), "{message}");
+        assert!(answers[1].is_ok());
+        let third = Session::user("a third");
+        let answers = store
+            .write(&[write(&third, WriteRight::New(Holder::this_process().into()), None)], &rows)
+            .expect("written");
+        assert!(answers[0].is_ok());
+    }
 }
