@@ -120,10 +120,10 @@ impl RenderError {
     }
 }
 
-/// Fails if messages, after a request of `length` bytes so far, are too long.
-fn check_length(length: usize, messages: &[Message<'_>]) -> Result<(), RenderError> {
-    let bytes = messages.iter().map(message_bytes).fold(length as u64, u64::saturating_add);
-    if bytes > MAX_REQUEST_BYTES { Err(RenderError::TooLong { bytes }) } else { Ok(()) }
+/// Returns the bytes of text and pictures in messages, after those of earlier ones. Fails if they are too many.
+fn add_length(earlier: u64, messages: &[Message<'_>]) -> Result<u64, RenderError> {
+    let bytes = messages.iter().map(message_bytes).fold(earlier, u64::saturating_add);
+    if bytes > MAX_REQUEST_BYTES { Err(RenderError::TooLong { bytes }) } else { Ok(bytes) }
 }
 
 fn message_bytes(message: &Message<'_>) -> u64 {

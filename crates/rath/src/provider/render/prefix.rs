@@ -6,9 +6,7 @@ use rath_record::chunk::{Identity, Json};
 use rath_record::view::{self, Continuation};
 use rath_record::{Digest, Record, Step, turn};
 
-use super::{
-    RenderError, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, check_length, estimate_tokens,
-};
+use super::{RenderError, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, add_length, estimate_tokens};
 use crate::provider::settings::{PromptCache, Settings, Shape};
 
 /// A session's cache of its last request up to the last message.
@@ -63,6 +61,8 @@ pub(crate) struct RequestPrefix {
     /// The head of the rendered record.
     head: Option<Step>,
     continuation: Continuation,
+    /// The bytes of text and pictures in the messages, before they were rendered.
+    raw_bytes: u64,
     builder: RequestBuilder,
     /// A hasher that has read all bytes of the builder.
     hasher: blake3::Hasher,
@@ -72,7 +72,7 @@ impl RequestPrefix {
     /// Renders a record from its beginning.
     pub(super) fn render(record: &Record, target: RequestTarget<'_>) -> Result<Self, RenderError> {
         let view = view::messages(record);
-        check_length(0, &view.list)?;
+        let raw_bytes = add_length(0, &view.list)?;
         let mut builder = RequestBuilder::open(target, view.instructions)?;
         for message in &view.list {
             builder.message(target, message)?;
@@ -86,6 +86,7 @@ impl RequestPrefix {
             settings: (target.settings.clone(), target.settings.to_json()),
             head: record.head().cloned(),
             continuation: view.continuation,
+            raw_bytes,
             builder,
             hasher,
         })
@@ -111,7 +112,7 @@ impl RequestPrefix {
                 prefix.continuation = continuation;
                 prefix.head = record.head().cloned();
                 let old_length = prefix.builder.bytes.len();
-                check_length(old_length, &list)?;
+                prefix.raw_bytes = add_length(prefix.raw_bytes, &list)?;
                 for message in &list {
                     prefix.builder.message(target, message)?;
                 }
@@ -154,5 +155,27 @@ impl RequestPrefix {
     /// The bytes before the messages, and those of each message, depend on these fields and the instructions alone.
     fn fits(&self, target: RequestTarget<'_>) -> bool {
         self.identity == *target.identity && self.shape == target.settings.shape && self.cache == target.settings.cache
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Chunk, Session};
+
+    /// A request would be refused by its length or not, depending on the cache.
+    #[test]
+    fn a_request_that_continues_another_is_as_long_as_one_that_does_not() {
+        let identity = Identity { provider: "script".to_owned(), model: "script".to_owned() };
+        let settings = Arc::new(Settings::new(Shape::Chat));
+        let target = RequestTarget { identity: &identity, settings: &settings };
+        let mut session = Session::user("\"".repeat(100));
+        let first = RequestPrefix::render(session.as_record(), target).expect("it is rendered");
+        assert!(first.raw_bytes == 100 && first.builder.bytes.len() > 200);
+        session.push(Chunk::assistant("hi"));
+        session.push(Chunk::user("more"));
+        let extended = RequestPrefix::extend(Some(Arc::new(first)), session.as_record(), target);
+        let whole = RequestPrefix::render(session.as_record(), target).expect("it is rendered");
+        assert_eq!((extended.expect("it is rendered").raw_bytes, whole.raw_bytes), (106, 106));
     }
 }
