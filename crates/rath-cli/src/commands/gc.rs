@@ -1,6 +1,6 @@
 //! `rath gc`: delete sessions and free space.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -9,6 +9,7 @@ use rath::gc::{
 };
 use rath::record::Parent;
 use rath::record::draw::{count, one_line, preview};
+use rath::record::lineage::Lineage;
 use rath::store::{BranchSummary, DeletionRefusal, Erased};
 use rath::{BranchId, Store};
 use serde_json::{Value, json};
@@ -83,17 +84,14 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     }
     let report = gc.run(&store, &delete, &args.directory).await;
     let report = report.map_err(sessions::explain_held)?;
-    if !(report.deleted.is_empty() && explicit.iter().any(|family| is_refused(&report, *family))) {
+    let refused: HashSet<_> = report.refused.iter().map(|refusal| refusal.family).collect();
+    if !(report.deleted.is_empty() && explicit.iter().any(|family| refused.contains(family))) {
         args.print(&plan, &report, &list)?;
         if report.store.erased == Erased::WhenIdle {
             output::warning(&log_keeps(&store));
         }
     }
     args.explain(&plan, report, &explicit, (&store, &list)).await
-}
-
-fn is_refused(report: &GcReport, family: BranchId) -> bool {
-    report.refused.iter().any(|refusal| refusal.family == family)
 }
 
 impl GcArgs {
@@ -109,26 +107,29 @@ impl GcArgs {
             families.dedup();
             return Ok(families);
         }
-        let (mut families, mut named) = (Vec::new(), Vec::new());
+        let all = Families::of(list);
+        let (mut families, mut named) = (Vec::new(), HashMap::new());
         for name in &self.delete {
             let branch = sessions::find_branch(store, name, &self.store.option()).await?;
-            let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
-            named.push((branch, family));
-            if family == branch && !families.contains(&family) {
+            let family = all.of_branch.get(&branch).copied().unwrap_or(branch);
+            if named.insert(branch, family).is_none() && family == branch {
                 families.push(family);
             }
         }
         for (branch, family) in &named {
-            let merges = merges_with_others(store, list, *family).await;
+            let is_whole = named.contains_key(family);
+            if is_whole && branch != family {
+                continue;
+            }
+            let merges = all.merges_with_others(store, *family).await;
             let mut together = vec![*family];
             together.extend(&merges);
             let (own, whole, hint) = (branch.short(), family.short(), self.delete_together(&together));
-            if !families.contains(family) {
+            if !is_whole {
                 let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
                 return Err(Failure::new(message, hint));
             }
-            let is_named = |merge: &&BranchId| named.iter().any(|(branch, _)| branch == *merge);
-            if !merges.iter().all(|merge| is_named(&merge)) {
+            if !merges.iter().all(|merge| named.contains_key(merge)) {
                 let ids: Vec<_> = merges.iter().map(|merge| merge.short()).collect();
                 let message =
                     format!("merges with other sessions are branches of {whole} and would go too: {}", ids.join(", "));
@@ -142,7 +143,8 @@ impl GcArgs {
     fn delete_together(&self, ids: &[BranchId]) -> String {
         let options: Vec<_> = ids.iter().map(|id| format!("--delete {}", id.short())).collect();
         let what = if ids.len() == 1 { "the session" } else { "all of them" };
-        format!("`rath gc {}{}` deletes {what}", options.join(" "), self.store.option())
+        let (dry_run, deletes) = if self.dry_run { (" --dry-run", "would delete") } else { ("", "deletes") };
+        format!("`rath gc {}{dry_run}{}` {deletes} {what}", options.join(" "), self.store.option())
     }
 
     /// Returns the sessions that the rules choose. The rules of the configuration count unless sessions are named.
@@ -176,11 +178,13 @@ impl GcArgs {
             true => ["would delete", "would free", "would remove"],
             false => ["deleted", "freed", "removed"],
         };
+        let by_branch: HashMap<_, _> = list.iter().map(|listed| (listed.branch, listed)).collect();
+        let rules: HashMap<_, _> = plan.delete.iter().copied().collect();
         output::text(|out| {
             for branch in &report.branches {
-                let listed = list.iter().find(|listed| listed.branch == *branch);
+                let listed = by_branch.get(branch);
                 let title = preview(listed.map_or("", |listed| &*listed.title));
-                let rule = plan.delete.iter().find(|(family, _)| family == branch).map(|(_, rule)| rule_name(*rule));
+                let rule = rules.get(branch).map(|rule| rule_name(*rule));
                 let family = listed.map(|listed| listed.family).filter(|family| family != branch);
                 let why = match (family, rule) {
                     (Some(family), _) => format!(" (branch of {})", family.short()),
@@ -217,16 +221,17 @@ impl GcArgs {
         for directory in &report.directories {
             exit = exit.max(self.explain_directory(directory));
         }
+        let explicit: HashSet<_> = explicit.iter().collect();
         for DeletionRefusal { family, error, needed_by } in report.refused {
             if !explicit.contains(&family) {
                 output::note(&format!("kept {}: {}", family.short(), error.message()));
             } else if needed_by.is_empty() {
                 return Err(sessions::explain_held(error));
             } else {
-                let mut together = Vec::new();
+                let (mut together, all) = (Vec::new(), Families::of(list));
                 for family in [family].into_iter().chain(needed_by) {
                     together.push(family);
-                    together.extend(merges_with_others(store, list, family).await);
+                    together.extend(all.merges_with_others(store, family).await);
                 }
                 return Err(Failure::from(error).with_hint(self.delete_together(&together)));
             }
@@ -284,26 +289,43 @@ impl GcArgs {
     }
 }
 
-/// Returns the branches of a session that are merges with other sessions.
-async fn merges_with_others(store: &Store, list: &[BranchSummary], family: BranchId) -> Vec<BranchId> {
-    let families: HashMap<BranchId, BranchId> = list.iter().map(|listed| (listed.branch, listed.family)).collect();
-    let is_of_another = |parent: &Parent| {
-        let branch = parent.step().map(|parent| parent.stamp().branch);
-        branch.and_then(|branch| families.get(&branch)).is_some_and(|other| *other != family)
-    };
-    let mut merges = Vec::new();
-    for tip in list.iter().filter(|listed| listed.family == family && listed.is_tip) {
-        // What cannot be read has nothing to lose.
-        let Ok(found) = store.read(tip.branch).await else { continue };
-        for step in found.session.lineage().walk() {
-            let branch = step.stamp().branch;
-            let is_own = branch != family && families.get(&branch) == Some(&family) && !merges.contains(&branch);
-            if is_own && step.parents().iter().any(is_of_another) {
-                merges.push(branch);
+/// The sessions of a store, with their branches.
+struct Families<'a> {
+    of_branch: HashMap<BranchId, BranchId>,
+    branches: HashMap<BranchId, Vec<&'a BranchSummary>>,
+}
+
+impl<'a> Families<'a> {
+    fn of(list: &'a [BranchSummary]) -> Self {
+        let mut branches: HashMap<_, Vec<_>> = HashMap::new();
+        list.iter().for_each(|listed| branches.entry(listed.family).or_default().push(listed));
+        Families { of_branch: list.iter().map(|listed| (listed.branch, listed.family)).collect(), branches }
+    }
+
+    /// Returns the branches of a session that are merges with other sessions. One that cannot be read may be such a merge.
+    async fn merges_with_others(&self, store: &Store, family: BranchId) -> Vec<BranchId> {
+        let branches = self.branches.get(&family).map_or(&[][..], |branches| branches);
+        if branches.len() < 2 {
+            return Vec::new();
+        }
+        let mut heads = Vec::new();
+        for tip in branches.iter().filter(|listed| listed.is_tip) {
+            heads.extend(store.read(tip.branch).await.ok().and_then(|found| found.session.head().cloned()));
+        }
+        let is_own = |parent: &Parent| {
+            let branch = parent.step().map(|parent| parent.stamp().branch);
+            branch.is_some_and(|branch| self.of_branch.get(&branch).is_none_or(|other| *other == family))
+        };
+        let (mut whole, mut merges) = (HashSet::new(), HashSet::new());
+        for step in Lineage::new(heads).walk() {
+            whole.insert(step.stamp().branch);
+            if !step.parents().iter().all(is_own) {
+                merges.insert(step.stamp().branch);
             }
         }
+        let others = branches.iter().map(|listed| listed.branch).filter(|branch| *branch != family);
+        others.filter(|branch| merges.contains(branch) || !whole.contains(branch)).collect()
     }
-    merges
 }
 
 fn print_directory(out: &mut dyn Write, removed: &str, report: &DirectoryReport) -> io::Result<()> {

@@ -414,7 +414,18 @@ fn no_session_is_deleted_that_another_needs_or_that_is_not_named() {
         let other = fixture.work(None, "Other", "echo other > other.txt");
         let merged = fixture.out(&["merge", &one, &other]).lines().last().expect("an id").to_owned();
         for dry_run in [&["--dry-run"][..], &[]] {
-            let check = |args: &[&str], expected: Expect| fixture.check(&[&["gc"], args, dry_run].concat(), &expected);
+            let check = |args: &[&str], expected: Expect| {
+                let args = [&["gc"], args, dry_run].concat();
+                match dry_run.is_empty() {
+                    true => fixture.check(&args, &expected),
+                    // The advice can be pasted, and deletes no more than the command did.
+                    false => {
+                        let told = stderr(fixture, &args).1;
+                        let advice = format!(" --dry-run --store {}` would delete all of them", fixture.store);
+                        assert!(told.contains(&advice), "{told}");
+                    }
+                }
+            };
             check(
                 &["--delete", &other],
                 expect![[r#"
@@ -453,4 +464,18 @@ fn no_session_is_deleted_that_another_needs_or_that_is_not_named() {
         assert_eq!(named(&both), [format!("deleted {one}  One"), format!("deleted {branch}")]);
         assert_eq!(named(&["--delete", &other]), [format!("deleted {other}  Other")]);
     });
+}
+
+#[test]
+fn a_merge_whose_other_session_cannot_be_read_has_to_be_named_too() {
+    let fixture = Fixture::in_folder(crate::workshop(""), "jsonl:.rath/s");
+    let one = fixture.work(None, "One", "echo one > one.txt");
+    let other = fixture.work(None, "Other", "echo other > other.txt");
+    let merged = fixture.out(&["merge", &one, &other]).lines().last().expect("an id").to_owned();
+    let files = std::fs::read_dir(fixture.path(".rath/s")).expect("a directory").flatten().map(|entry| entry.path());
+    let is_other = |path: &PathBuf| path.to_string_lossy().ends_with(&format!("{other}.jsonl"));
+    let file = files.into_iter().find(is_other).expect("a session");
+    std::fs::rename(file, fixture.path("aside")).expect("moved");
+    let (code, told) = stderr(&fixture, &["gc", "--delete", &one]);
+    assert!(code == 1 && told.contains(&format!("would go too: {merged}")), "{code} {told}");
 }
