@@ -159,6 +159,7 @@ mod tests {
         file.set_len(1 << 20).expect("shortened");
         assert_eq!(list.read().expect("read"), BTreeSet::from([directory]));
     }
+
     #[test]
     fn waiting_for_a_list_ends_with_an_error_that_names_it() {
         let folder = rath_test_support::temp_dir();

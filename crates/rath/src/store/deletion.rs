@@ -68,9 +68,9 @@ impl Deletion {
         let staying = needed.keys().copied().filter(|family| !wanted.contains(family));
         let staying: HashSet<BranchId> = reach(staying, &needed).into_iter().collect();
         let mut deletion = Deletion::default();
-        let refusal = |(family, error)| DeletionRefusal { family, error, needed_by: Vec::new() };
-        deletion.refused.extend(busy.into_iter().map(refusal));
         let mut seen = HashSet::new();
+        let refusal = |(family, error)| DeletionRefusal { family, error, needed_by: Vec::new() };
+        deletion.refused.extend(busy.into_iter().filter(|(family, _)| seen.insert(*family)).map(refusal));
         for family in families.iter().copied().filter(|family| wanted.contains(family)) {
             if staying.contains(&family) {
                 if seen.insert(family) {
@@ -162,5 +162,6 @@ mod tests {
         check(&[1, 2], &[], &[(2, 1), (1, 2), (1, 1)], &[2, 1], &[]);
         // A session that is busy stays, and so does what it needs.
         check(&[1, 2, 3], &[2], &[(2, 1)], &[3], &[(2, &[]), (1, &[2])]);
+        check(&[1, 1], &[1, 1], &[], &[], &[(1, &[])]);
     }
 }

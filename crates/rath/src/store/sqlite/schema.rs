@@ -29,6 +29,8 @@ pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 /// The highest rowid that is used. A higher one is damage.
 pub(super) const MAX_ROWID: i64 = i64::MAX / 2;
 
+/// The definitions of the tables. Their comments are part of every store, and are compared when it is opened: they stay as they are.
+/// A row of `counts` is also named `store UUID`, with the id of the store.
 const TABLES: &str = "
 CREATE TABLE steps(
     s INTEGER PRIMARY KEY,     -- a step comes after its parents
