@@ -51,6 +51,11 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
     if let Some(sandbox) = &sandbox {
         sandboxes::print_sandbox(sandbox, true).await?;
     }
+    // From now on its versions in the directory that the user names are kept, also if the store was moved.
+    if let (Source::Store(store, ..), Some(directory)) = (&loaded.source, sandbox.as_ref().and_then(Sandbox::directory))
+    {
+        rath::gc::keep_versions_of(store, directory).await?;
+    }
     let place = |session: Session| sandbox.into_iter().fold(session.hiding(agent::secrets()), Session::to);
     let session = match &loaded.source {
         Source::File(path, _) => {

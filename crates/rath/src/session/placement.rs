@@ -276,10 +276,11 @@ impl Session {
         run_blocking(list).await.map_err(|error| error.with_session(self))
     }
 
-    /// Lists a store at its present place, if the directory of the session has it at another one. This holds for guests too: those of
-    /// a store that was moved are. Blocks.
+    /// Lists a store at its present place, if the directory of the session has it at another one. Blocks.
     pub(super) fn list_moved(&self, store: &Store) -> Result<()> {
-        let sandbox = self.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+        // The place of a guest is not touched.
+        let place = self.place().filter(|_| !self.is_guest());
+        let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
         match sandbox.as_ref().and_then(Sandbox::directory).zip(StoreUri::of(store)) {
             Some((root, uri)) => StoreList::add_if_moved(root, &uri, || Ok(store.id()?)),
             None => Ok(()),
