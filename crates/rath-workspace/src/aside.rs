@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 
-use crate::dir::Stat;
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::temporaries::unique_name;
@@ -21,22 +20,6 @@ impl Workspace {
         let root = self.open_root()?;
         move_names(root, &names, before, aside)
             .map_err(|error| Error::new(ErrorKind::Io, format_args!("cannot move `{path}` aside")).because(error))
-    }
-
-    /// Returns the path that a `.git` had in a snapshot, if it was moved since then with the directory that it is in; none if it is new.
-    pub fn moved_repository(&self, path: &str, before: &Snapshot) -> Option<String> {
-        let bytes = paths::parse_path(path).ok().filter(|path| path.ends_with(b"/.git"))?;
-        let now = self.stat_directory(&bytes)?;
-        let from = before.find_repository(&now)?;
-        let is_gone = self.stat_directory(&paths::parse_path(&from).ok()?).is_none();
-        is_gone.then_some(from)
-    }
-
-    /// Returns the metadata of a directory; none if there is none at the path, or a link is on the way to it.
-    fn stat_directory(&self, path: &[u8]) -> Option<Stat> {
-        let mut names = path.split(|byte| *byte == b'/');
-        let dir = names.try_fold(self.open_root().ok()?, |dir, name| disk::open_dir(&dir, name).ok())?;
-        disk::stat_open(&dir).ok()
     }
 
     /// Lets the user look at a path of the workspace, and list it if it is a directory, where the permissions of directories do not

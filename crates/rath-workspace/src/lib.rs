@@ -570,23 +570,6 @@ impl Snapshot {
         untracked
     }
 
-    /// Returns the path of the `.git` that is the same directory, with the same names in it.
-    fn find_repository(&self, now: &dir::Stat) -> Option<String> {
-        let mut rest = vec![(Vec::new(), &self.dir)];
-        while let Some((path, dir)) = rest.pop() {
-            for entry in &dir.entries {
-                let child_path = changes::join_path(&path, dir.name(entry));
-                // Creating, removing and renaming a file in it changes the time.
-                let is_same = (entry.stat.inode, entry.stat.modified) == (now.inode, now.modified);
-                if dir.name(entry) == b".git" && is_same && matches!(entry.kind, EntryKind::Untracked(_)) {
-                    return Some(paths::path_text(&child_path).into_owned());
-                }
-                rest.extend(dir.child(entry).map(|child| (child_path, child)));
-            }
-        }
-        None
-    }
-
     /// Returns the directories that could not be listed.
     pub fn unlistable(&self) -> Vec<String> {
         let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);

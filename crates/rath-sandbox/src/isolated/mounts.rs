@@ -217,17 +217,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    // A command could remove a link, and the next one would not know where it led.
-    let is_in_home =
-        |path: &Path| private_home_paths(request).chain(request.own.iter().cloned()).any(|private| private == path);
     for path in hidden.chain(secret).chain(private).chain(sockets) {
         let path = match path.canonicalize() {
-            Ok(canonical) if canonical != path && canonical.starts_with(request.directory) && is_in_home(&path) => {
-                let (path, canonical) = (path.display(), canonical.display());
-                let message = format!("cannot hide `{path}` from commands: it leads to `{canonical}` in the workspace");
-                return Err(Error::new(ErrorKind::Unavailable, message)
-                    .with_hint("work in another directory, or move that directory out of the workspace"));
-            }
             Ok(path) => path,
             Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => continue,
             // What the user cannot reach needs no cover, unless a command can change that.
@@ -261,6 +252,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     }
     let is_replaced = |path: &Path| request.commit.is_some() && request.git_directory == Some(path);
     for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
+        if request.git != GitAccess::Writable {
+            plan.pin_parents(request.mount_path, &git.path)?;
+        }
         plan.protect_git(request, &git.path, IfMissing::Fail)?;
     }
     if request.git != GitAccess::Writable {
@@ -336,6 +330,18 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
         }
     }
     Ok(paths)
+}
+
+/// Fails if a private path in the workspace is a link, or leads through one: a command could remove the link, and put its own in its place.
+pub(super) fn refuse_links(directory: &Path, private: &[PathBuf]) -> Result<()> {
+    for path in private.iter().filter(|path| path.starts_with(directory)) {
+        let mut names = path.ancestors().take_while(|above| *above != directory);
+        if let Some(link) = names.find(|above| above.is_symlink()) {
+            let message = format!("cannot hide `{}` from commands: `{}` is a link", path.display(), link.display());
+            return Err(Error::new(ErrorKind::Config, message).with_hint("work in another directory"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the private files and directories of the home directory.

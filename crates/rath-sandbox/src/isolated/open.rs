@@ -140,17 +140,18 @@ impl IsolatedOptions {
         // The user's key and configuration, if they are not in the home directory, which is hidden.
         let home = home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/"));
         let own: Vec<PathBuf> = own_directories().collect();
-        if self.walls == Walls::Namespaces {
-            let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
-            let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
-            let dirs = dirs.map(|path| (path, PlaceholderKind::Directory));
-            for (path, kind) in dirs.chain(files.map(|path| (path, PlaceholderKind::File))) {
-                if path.starts_with(root.path()) {
-                    state.placeholders.create(root.path(), &path, kind).map_err(|error| {
-                        let message = format!("cannot keep commands from creating `{}`", path.display());
-                        Error::new(ErrorKind::Io, message).because(error)
-                    })?;
-                }
+        let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
+        let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
+        let (dirs, files): (Vec<_>, Vec<_>) = (dirs.collect(), files.collect());
+        mounts::refuse_links(root.path(), &dirs)?;
+        mounts::refuse_links(root.path(), &files)?;
+        let dirs = dirs.into_iter().map(|path| (path, PlaceholderKind::Directory));
+        for (path, kind) in dirs.chain(files.into_iter().map(|path| (path, PlaceholderKind::File))) {
+            if path.starts_with(root.path()) {
+                state.placeholders.create(root.path(), &path, kind).map_err(|error| {
+                    let message = format!("cannot keep commands from creating `{}`", path.display());
+                    Error::new(ErrorKind::Io, message).because(error)
+                })?;
             }
         }
         drop(state);

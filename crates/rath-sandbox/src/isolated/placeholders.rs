@@ -5,9 +5,17 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files and directories that were created, in this order. They are removed with the value, unless they have content by then.
+use rustix::fs::FlockOperation;
+
+/// The files and directories that were created. They are removed with the value, unless they have content by then, or another process
+/// hides them too: removing what is hidden would show it to the commands of that process.
 #[derive(Debug, Default)]
-pub(super) struct Placeholders(Vec<PathBuf>);
+pub(super) struct Placeholders {
+    /// In the order of their creation.
+    created: Vec<PathBuf>,
+    /// The workspace, with a shared lock as long as the placeholders are needed.
+    lock: Option<File>,
+}
 
 /// The kind of a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +27,11 @@ pub(crate) enum PlaceholderKind {
 impl Placeholders {
     /// Creates a path below a directory, unless something is there.
     pub(super) fn create(&mut self, directory: &Path, path: &Path, kind: PlaceholderKind) -> io::Result<()> {
+        if self.lock.is_none() {
+            let lock = File::open(directory)?;
+            rustix::fs::flock(&lock, FlockOperation::LockShared)?;
+            self.lock = Some(lock);
+        }
         let above = path.ancestors().skip(1).take_while(|above| *above != directory);
         let mut parents: Vec<_> = above.collect();
         parents.reverse();
@@ -34,7 +47,7 @@ impl Placeholders {
             PlaceholderKind::File => File::options().write(true).create_new(true).open(path).map(|_| ()),
         };
         match created {
-            Ok(()) => self.0.push(path.to_owned()),
+            Ok(()) => self.created.push(path.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -49,7 +62,11 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
 
 impl Drop for Placeholders {
     fn drop(&mut self) {
-        for path in self.0.iter().rev() {
+        let is_alone = |lock: &File| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !self.lock.as_ref().is_some_and(is_alone) {
+            return;
+        }
+        for path in self.created.iter().rev() {
             // A directory that is not empty is not removed.
             let _ = match path.symlink_metadata() {
                 Ok(metadata) if metadata.is_dir() => fs::remove_dir(path),

@@ -61,18 +61,12 @@ pub(super) fn put_back(
     if refused.is_empty() && changed.is_empty() {
         return Ok(PutBackReport::default());
     }
-    let (mut steps, mut moved) = (PutBackSteps::default(), Vec::new());
+    let mut steps = PutBackSteps::default();
     let (untracked, unlistable) = (before.untracked(), before.unlistable());
     for Refusal { effect, reason } in refused {
         let existed_untracked = existed_untracked(&untracked, &unlistable, &effect.path);
         match effect.change {
-            Change::Created if !existed_untracked => match workspace.moved_repository(&effect.path, before) {
-                // A repository whose directory was renamed: without its `.git` it would be lost.
-                Some(from) => {
-                    moved.push((effect.path, format!("{reason}; it was moved here from `{from}`, and stays")));
-                }
-                None => steps.add(effect.path, PutBackStep::Remove, reason),
-            },
+            Change::Created if !existed_untracked => steps.add(effect.path, PutBackStep::Remove, reason),
             // A rename is put back at both paths: half of it would lose the file.
             Change::Renamed { from } => {
                 steps.add(from, PutBackStep::Recover, reason.clone());
@@ -96,13 +90,11 @@ pub(super) fn put_back(
         }
     }
     let aside = aside_directory(workspace.root());
-    let mut report = steps.run(|path, step| match step {
+    Ok(steps.run(|path, step| match step {
         // A path where nothing is any longer went with the directory above it.
         PutBackStep::Remove => workspace.move_aside(path, before, &aside).map(|_| true),
         PutBackStep::Recover => workspace.recover(path, before, backups, &aside),
-    });
-    report.failed.extend(moved);
-    Ok(report)
+    }))
 }
 
 /// The paths that are put back after one call, in the order of the report.

@@ -426,19 +426,21 @@ fn a_command_cannot_hide_what_it_leaves_behind() {
     }
 }
 
-/// The `.git` of a directory that is renamed is no new file.
+/// A `.git` that appears is put aside: that of a directory which a command renames would be lost, or replaced by another.
 #[test]
-fn a_repository_that_is_renamed_stays_one() {
-    for lines in [&["mv sub other"][..], &["mv a/sub other; rmdir a"], &["mv sub other", "mv other sub"]] {
+fn the_directory_of_a_repository_cannot_be_renamed() {
+    for line in ["mv sub other", "mv a other", "mv sub other; cp -r other sub; echo evil >> sub/.git/HEAD"] {
         let folder = crate::support::folder(&[("sub/x", "x"), ("a/sub/x", "x")]);
-        for repository in ["sub/.git", "a/sub/.git"] {
-            std::fs::create_dir_all(folder.path().join(repository)).expect("a directory");
-            std::fs::write(folder.path().join(repository).join("HEAD"), "ref: refs/heads/main").expect("written");
+        let head = |repository: &str| folder.path().join(repository).join(".git/HEAD");
+        for repository in ["sub", "a/sub"] {
+            std::fs::create_dir_all(folder.path().join(repository).join(".git")).expect("a directory");
+            std::fs::write(head(repository), "ref: refs/heads/main").expect("written");
         }
-        let (_, said) = run_lines(folder.path(), Policy::new(Mode::Workspace), lines);
-        let at = if lines.len() == 1 { "other" } else { "sub" };
-        assert!(folder.path().join(at).join(".git/HEAD").exists(), "{lines:?}: {said}");
-        assert!(said.contains("it was moved here from `"), "{said}");
+        let (_, said) = run_lines(folder.path(), Policy::new(Mode::Workspace), &[line]);
+        for repository in ["sub", "a/sub"] {
+            let text = std::fs::read_to_string(head(repository)).unwrap_or_default();
+            assert_eq!(text, "ref: refs/heads/main", "{line}: {said}");
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         try_in(trial, "isolated:.?at=/work", &[shell("cat .ssh/id")])
     }));
     all.push(Attack::new("a configuration planted in a home", Plane::Walls, HoldsIn::Isolated, try_planted));
+    all.push(Attack::new("a link in a home replaced by a directory", Plane::Walls, HoldsIn::Isolated, try_linked));
     all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
     all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
     all
@@ -109,6 +110,18 @@ fn try_planted(trial: Trial) -> Observation {
     // The placeholders are gone.
     assert!(trial.guard == Guard::Off || !place.path("home/.ssh").exists() && !place.path("home/.netrc").exists());
     Observation::new(is_planted, printed(&output))
+}
+
+/// Replaces a link that leads out of the workspace.
+fn try_linked(trial: Trial) -> Observation {
+    let place = Place::new();
+    place.write("elsewhere/x", "");
+    std::os::unix::fs::symlink(place.path("outside"), place.path("home/.ssh")).expect("a link");
+    let line = "rm .ssh; mkdir .ssh; cp /etc/hostname .ssh/authorized_keys; true";
+    let [model, script] = place.script(&[json!({"calls": [shell(line)]})]);
+    let run = ["run", "Go.", &model, &script, "--store", "memory:", "--mode", "full", "--sandbox", trial.sandbox.uri()];
+    let output = in_home(&place, trial, &run).output().expect("rath runs");
+    Observation::new(place.path("home/.ssh/authorized_keys").exists(), printed(&output))
 }
 
 fn try_calls(trial: Trial, directory: &str, calls: &[Value]) -> Observation {
