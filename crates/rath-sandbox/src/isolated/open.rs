@@ -137,8 +137,8 @@ impl IsolatedOptions {
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         // Without the variable the system knows the home directory of the user.
         let home = variable("HOME").map(PathBuf::from).or_else(std::env::home_dir).filter(|home| home.is_absolute());
-        // The user's key and configuration, if they are not in the home directory, which is hidden.
         let home = home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/"));
+        // The user's key and configuration, if they are not in the home directory, which is hidden.
         let own: Vec<PathBuf> = own_directories().collect();
         let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
         let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
