@@ -17,6 +17,7 @@ pub(crate) mod rath_dir;
 mod registry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod step_places;
 mod store_id;
 mod title;
 mod user_key;
@@ -26,8 +27,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rath_record::lineage::Lineage;
@@ -45,10 +45,12 @@ pub use rath_record::codec::Signature;
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
+pub use step_places::StepPlaces;
 pub use store_id::StoreId;
 pub use user_key::UserKey;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
+pub(crate) use step_places::{StepKey, key_of};
 pub(crate) use title::{branch_title, first_message, has_message};
 pub(crate) use user_key::{Signer, key_within_reach};
 pub(crate) use writer_thread::WriterThread;
@@ -403,77 +405,6 @@ pub enum Erased {
     WhenIdle,
 }
 
-/// The places of steps in one store.
-///
-/// A step notes its place in the first store that holds it; places in further stores are noted here.
-///
-/// Passed to [`StoreBackend::write`].
-pub struct StepPlaces {
-    token: u64,
-    others: Mutex<HashMap<StepId, StorageState>>,
-    /// False while `others` is empty, as it nearly always is: then no lock is taken.
-    has_others: AtomicBool,
-}
-
-impl StepPlaces {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        StepPlaces {
-            token: NEXT.fetch_add(1, Ordering::Relaxed),
-            others: Mutex::default(),
-            has_others: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns a number that identifies this store in the process.
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// Returns the place of a parent in this store, without loading the parent.
-    pub fn lookup(&self, link: &Parent) -> StorageState {
-        match link.storage_state(self.token) {
-            StorageState::NotStored => self.lookup_other(link.id()),
-            kept => kept,
-        }
-    }
-
-    /// Returns the place of a step in this store.
-    pub fn lookup_step(&self, step: &Step) -> StorageState {
-        match step.storage_state(self.token) {
-            StorageState::NotStored => self.lookup_other(step.id()),
-            kept => kept,
-        }
-    }
-
-    /// Notes the place of a step.
-    pub fn set(&self, step: &Step, kept: StorageState) {
-        let is_noted = step.set_storage_state(self.token, kept);
-        if is_noted && !self.has_others.load(Ordering::Acquire) {
-            return;
-        }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        match others.get_mut(&step.id()) {
-            Some(copies) => *copies = kept,
-            None if is_noted => {}
-            None => {
-                self.has_others.store(true, Ordering::Release);
-                others.insert(step.id(), kept);
-            }
-        }
-    }
-
-    /// Notes the place of all copies of a step, until [`StepPlaces::set`] is called for one of them.
-    pub(crate) fn set_copies(&self, id: StepId, kept: StorageState) {
-        self.has_others.store(true, Ordering::Release);
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
-    }
-
-    fn lookup_other(&self, id: StepId) -> StorageState {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied().unwrap_or(StorageState::NotStored)
-    }
-}
-
 impl Store {
     /// Opens the store that a URI names: `sqlite:PATH`, `jsonl:DIRECTORY` or `memory:`. For other kinds see [`Registry`].
     pub async fn open(uri: &str) -> Result<Self> {
@@ -719,13 +650,12 @@ impl fmt::Debug for Store {
 
 /// Returns the first parent in a write that is not in the store because its own write was refused.
 fn missing_parent(write: &Write, rows: &StepPlaces) -> Option<StepId> {
-    let own: HashSet<StepId> =
-        if write.steps.len() > 1 { write.steps.iter().map(Step::id).collect() } else { HashSet::new() };
-    let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Parent::Missing(_)));
-    let mut missing =
-        links.filter(|link| !matches!(rows.lookup(link), StorageState::At(_)) && !own.contains(&link.id()));
-    // A parent that another store cannot load was lost before this write.
-    missing.find(|link| link.step().is_some()).map(Parent::id)
+    let own: HashSet<StepKey> =
+        if write.steps.len() > 1 { write.steps.iter().map(key_of).collect() } else { HashSet::new() };
+    let missing = write.steps.iter().flat_map(Step::parents);
+    let missing = missing.filter(|link| !matches!(rows.lookup(link), StorageState::At(_)));
+    // A parent that cannot be loaded was lost before this write.
+    missing.filter_map(Parent::step).find(|parent| !own.contains(&key_of(parent))).map(Step::id)
 }
 
 /// Creates a directory and its ancestors. A directory called `.rath` is kept out of version control.

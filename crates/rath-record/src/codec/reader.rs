@@ -133,8 +133,8 @@ type FindStep = Box<dyn FnMut(StepId, BranchId) -> Option<Step> + Send>;
 struct StepLinker {
     /// The steps by id, with the locations of their rows.
     known: HashMap<StepId, (RowLocation, Step)>,
-    /// Steps of other branches with an id that is known already.
-    repeated: Vec<(RowLocation, Step)>,
+    /// Steps with an id that is known already from another branch.
+    repeated: HashMap<(BranchId, StepId), (RowLocation, Step)>,
     /// The step that was read last, and the open calls after it.
     last: Option<(StepId, OpenCalls)>,
     with_children: StepSet,
@@ -212,10 +212,12 @@ impl StepLinker {
         // Two branches may begin with the same step; a row that repeats a step of the same branch is a copy.
         let is_known = match self.known.get(&id) {
             Some((_, known)) if known.stamp().branch == stamp.branch => return,
+            Some(_) if self.repeated.contains_key(&(stamp.branch, id)) => return,
             known => known.is_some(),
         };
         chunk.fill_payloads(|digest| self.payloads.get(digest).map(|(_, payload)| payload.clone()));
-        let parent = |id: &StepId| match self.known.get(id) {
+        // Of equal steps, that of the own branch comes first.
+        let parent = |id: &StepId| match self.repeated.get(&(stamp.branch, *id)).or_else(|| self.known.get(id)) {
             Some((_, step)) => Parent::Loaded(step.clone()),
             None => Parent::Missing(Box::new(*id)),
         };
@@ -235,7 +237,7 @@ impl StepLinker {
         let step = Step::from_stored_chunk(parents, StoredChunk { chunk, json: &json, withheld }, stamp, &mut open);
         self.last = Some((id, open));
         match is_known {
-            true => self.repeated.push((location, step)),
+            true => _ = self.repeated.insert((step.stamp().branch, id), (location, step)),
             false => _ = self.known.insert(id, (location, step)),
         }
     }
@@ -243,7 +245,7 @@ impl StepLinker {
     /// Removes everything from a line on, which was never acknowledged.
     fn remove_from(&mut self, line: u64) {
         self.known.retain(|_, (row, _)| row.line < line);
-        self.repeated.retain(|(row, _)| row.line < line);
+        self.repeated.retain(|_, (row, _)| row.line < line);
         self.payloads.retain(|_, (row, _)| row.line < line);
         self.signatures.retain(|_, (row, _)| row.line < line);
         self.gone.retain(|_, row| row.line < line);
@@ -255,7 +257,7 @@ impl StepLinker {
 
     fn steps_in_order(&self, elsewhere: &HashSet<StepId>) -> Vec<Step> {
         let own = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id()));
-        let mut steps: Vec<_> = own.chain(&self.repeated).collect();
+        let mut steps: Vec<_> = own.chain(self.repeated.values()).collect();
         steps.sort_by_key(|(row, _)| row.n);
         steps.into_iter().map(|(_, step)| step.clone()).collect()
     }

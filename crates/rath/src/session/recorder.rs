@@ -14,8 +14,8 @@ use super::{Error, Result, Session};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::store::{
-    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, StepPlaces, Store, StoreError, Write, WriteRight,
-    branch_moved, branch_title, first_message, has_message, parent_not_stored, right_lost,
+    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, StepKey, StepPlaces, Store, StoreError, Write,
+    WriteRight, branch_moved, branch_title, first_message, has_message, key_of, parent_not_stored, right_lost,
 };
 
 /// The store that the steps of a session go to, and the newest write that was handed over.
@@ -52,14 +52,19 @@ impl Recorder {
         if self.branch_writer.branch() != branch {
             *self = Recorder { number: self.number, ..Recorder::new(&self.store, self.family, branch) };
         }
+        let _queueing = self.store.rows().lock_queueing();
         let rows = self.store.rows();
-        let steps = steps_to_write(head, rows);
         let mut state = self.branch_writer.lock();
+        self.diverged |= state.failure.is_some();
+        if self.diverged {
+            return;
+        }
+        let steps = steps_to_write(head, state.head, rows);
         let continues = match state.head {
             None => true,
             Some(known) => steps.iter().any(|step| step.parents().first().is_some_and(|link| link.id() == known)),
         };
-        if self.diverged || !continues || state.failure.is_some() {
+        if !continues {
             self.diverged = true;
             return;
         }
@@ -93,11 +98,7 @@ impl Recorder {
             return;
         }
         let (ours, theirs) = (Lineage::new([ours.clone()]), Lineage::new([theirs.clone()]));
-        let places: HashMap<StepId, StorageState> =
-            ours.walk().into_iter().map(|step| (step.id(), rows.lookup_step(step))).collect();
-        for step in theirs.walk().into_iter().filter(|step| rows.lookup_step(step) == StorageState::NotStored) {
-            places.get(&step.id()).into_iter().for_each(|place| rows.set_copies(step.id(), *place));
-        }
+        recognise_copies(rows, &by_key(&ours), &theirs);
     }
 
     /// Returns true if a step is in the store, or queued to be written.
@@ -147,23 +148,40 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// Returns the steps that lead to a head and are not in the store, parents first.
-fn steps_to_write(head: &Step, rows: &StepPlaces) -> Vec<Step> {
-    let is_stored = |link: &Parent| matches!(link, Parent::Missing(_)) || rows.lookup(link) != StorageState::NotStored;
+/// Returns the steps of a lineage by their keys.
+fn by_key(lineage: &Lineage) -> HashMap<StepKey, &Step> {
+    lineage.walk().into_iter().map(|step| (key_of(step), step)).collect()
+}
+
+/// Lets those steps of a lineage that are not in the store have the places of the originals that they are copies of.
+fn recognise_copies(rows: &StepPlaces, originals: &HashMap<StepKey, &Step>, copies: &Lineage) {
+    for step in copies.walk().into_iter().filter(|step| rows.lookup_step(step) == StorageState::NotStored) {
+        originals.get(&key_of(step)).into_iter().for_each(|original| rows.copy_place(original));
+    }
+}
+
+/// Returns the steps that lead to a head and are not in the store, parents first; and those after the newest step of the branch:
+/// what was stored only for another branch is not on this one yet.
+fn steps_to_write(head: &Step, newest: Option<StepId>, rows: &StepPlaces) -> Vec<Step> {
+    let after = newest.map_or_else(HashSet::new, |newest| ids_after(newest, head));
+    let is_stored = |link: &Parent| {
+        matches!(link, Parent::Missing(_))
+            || (rows.lookup(link) != StorageState::NotStored && !after.contains(&link.id()))
+    };
     if head.parents().iter().all(is_stored) {
         return vec![head.clone()];
     }
     // Depth first: a step is pushed again below its parents, and taken when it is popped the second time.
     let mut steps = Vec::new();
-    let mut is_taken: HashMap<StepId, bool> = HashMap::new();
+    let mut is_taken: HashMap<StepKey, bool> = HashMap::new();
     let mut stack = vec![head];
     while let Some(step) = stack.pop() {
-        match is_taken.entry(step.id()) {
+        match is_taken.entry(key_of(step)) {
             Entry::Vacant(entry) => {
                 entry.insert(false);
                 stack.push(step);
                 let parents = step.parents().iter().rev().filter(|link| !is_stored(link));
-                stack.extend(parents.filter_map(Parent::step).filter(|parent| !is_taken.contains_key(&parent.id())));
+                stack.extend(parents.filter_map(Parent::step).filter(|parent| !is_taken.contains_key(&key_of(parent))));
             }
             Entry::Occupied(mut taken) => {
                 if !taken.insert(true) {
@@ -173,6 +191,17 @@ fn steps_to_write(head: &Step, rows: &StepPlaces) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// Returns the ids of the steps between two steps of a line; none if the line does not lead from one to the other.
+fn ids_after(from: StepId, to: &Step) -> HashSet<StepId> {
+    let mut between = HashSet::new();
+    let mut link = to.parents().first();
+    while let Some(parent) = link.filter(|parent| parent.id() != from) {
+        between.insert(parent.id());
+        link = parent.step().and_then(|step| step.parents().first());
+    }
+    if link.is_some() { between } else { HashSet::new() }
 }
 
 impl Session {
@@ -221,15 +250,10 @@ impl Session {
         let branches = walk.walk().into_iter().map(|step| step.stamp().branch).chain([self.id()]);
         let branches: Vec<BranchId> = branches.filter(|branch| seen.insert(*branch)).collect();
         let first = branches[0];
+        let noted = NotedPlaces::of(&walk, store);
         let summaries = store.summaries(branches).await?;
-        let places = match summaries.is_empty() {
-            true => HashMap::new(),
-            false => read_places(store, &summaries).await?,
-        };
-        for step in walk.walk() {
-            // A step that was stored once may have been deleted.
-            store.rows().set(step, places.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
-        }
+        let places = read_places(store, &summaries).await?;
+        noted.compare(&summaries, &places);
         let family = summaries.first().map_or(first, |summary| summary.family);
         let branch = self.id();
         let Some(summary) = summaries.into_iter().find(|summary| summary.branch == branch) else {
@@ -237,7 +261,7 @@ impl Session {
             recorder.write(branch, &head, None, self.live.ownership);
             return Ok(recorder);
         };
-        let Some(known) = walk.find(summary.head).filter(|known| places.contains_key(&known.id())) else {
+        let Some(known) = walk.find(summary.head).filter(|known| places.contains_key(&key_of(known))) else {
             return Err(branch_moved(branch).into());
         };
         let (branch_writer, _) = store.writer_thread().claim(branch).await?;
@@ -292,25 +316,26 @@ impl Store {
         // Writing one session writes the steps of other branches that it has, and so begins those branches.
         let mut others = branches_with_forks(&lineage);
         others.extend(self.summaries(branches.iter().copied().collect()).await?.iter().map(|summary| summary.branch));
-        let (one_by_one, together): (Vec<_>, Vec<_>) =
+        let (mut one_by_one, together): (Vec<_>, Vec<_>) =
             sessions.into_iter().partition(|session| others.contains(&session.id()));
+        // A session that is part of another one comes first: otherwise its steps would be stored for the other, and again for it.
+        one_by_one.sort_by_cached_key(|session| Lineage::new(session.head().cloned()).walk().len());
         for session in one_by_one {
             session.record(self).await?;
         }
         for session in &together {
             session.list_store(self).await?;
         }
+        let noted = NotedPlaces::of(&lineage, self);
         let summaries = self.summaries(branches.into_iter().collect()).await?;
-        let places = if summaries.is_empty() { HashMap::new() } else { read_places(self, &summaries).await? };
-        for step in lineage.walk() {
-            self.rows().set(step, places.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
-        }
+        noted.compare(&summaries, &read_places(self, &summaries).await?);
         let families: HashMap<BranchId, BranchId> =
             summaries.into_iter().map(|summary| (summary.branch, summary.family)).collect();
-        let mut recorders = Vec::new();
+        let (mut recorders, originals) = (Vec::new(), by_key(&lineage));
         for session in together {
             let Some(head) = session.head() else { continue };
             let steps = Lineage::new([head.clone()]);
+            recognise_copies(self.rows(), &originals, &steps);
             let branches: Vec<_> = steps.walk().into_iter().map(|step| step.stamp().branch).collect();
             let known = branches.iter().find_map(|branch| families.get(branch));
             let family = *known.or(branches.first()).unwrap_or(&session.id());
@@ -350,14 +375,47 @@ fn branches_with_forks(lineage: &Lineage) -> HashSet<BranchId> {
     parents.filter(|(child, parent)| child != parent).map(|(_, parent)| parent).collect()
 }
 
+/// The places of steps in a store, as they were noted before the store was read.
+struct NotedPlaces<'a> {
+    rows: &'a StepPlaces,
+    places: Vec<(&'a Step, StorageState)>,
+}
+
+impl<'a> NotedPlaces<'a> {
+    fn of(lineage: &'a Lineage, store: &'a Store) -> Self {
+        let rows = store.rows();
+        NotedPlaces { rows, places: lineage.walk().into_iter().map(|step| (step, rows.lookup_step(step))).collect() }
+    }
+
+    /// Notes what was read since, except for steps that another session has queued: their places are not known yet.
+    fn compare(self, branches: &[BranchSummary], read: &HashMap<StepKey, StorageState>) {
+        let stored: HashSet<BranchId> = branches.iter().map(|summary| summary.branch).collect();
+        let _queueing = self.rows.lock_queueing();
+        for (step, noted) in self.places {
+            let now = self.rows.lookup_step(step);
+            let is_deleted = now == noted && !stored.contains(&step.stamp().branch);
+            match read.get(&key_of(step)) {
+                _ if now == StorageState::Pending => {}
+                Some(place) => self.rows.set(step, *place),
+                // A branch does not lead to those of its steps that were stored only for another one.
+                None if is_deleted => self.rows.set(step, StorageState::NotStored),
+                None => {}
+            }
+        }
+    }
+}
+
 /// Reads branches, and returns the places of all their steps.
-async fn read_places(store: &Store, summaries: &[BranchSummary]) -> Result<HashMap<StepId, StorageState>> {
+async fn read_places(store: &Store, summaries: &[BranchSummary]) -> Result<HashMap<StepKey, StorageState>> {
+    if summaries.is_empty() {
+        return Ok(HashMap::new());
+    }
     let (store, branches): (_, Vec<_>) = (store.clone(), summaries.iter().map(|summary| summary.branch).collect());
     run_blocking(move || {
         let mut places = HashMap::new();
         for branch in branches {
             let stored = Lineage::new(store.read_branch(branch)?.head);
-            places.extend(stored.walk().into_iter().map(|step| (step.id(), store.rows().lookup_step(step))));
+            places.extend(stored.walk().into_iter().map(|step| (key_of(step), store.rows().lookup_step(step))));
         }
         Ok(places)
     })

@@ -143,7 +143,7 @@ impl<'a> Program<'a> {
             if has_own_steps(session) {
                 let found = block_on(store.read(session.id())).expect("it is there");
                 assert!(found.damage.is_empty(), "seed {seed}: {:?}", found.damage);
-                assert_eq!(told(&found.session), told(session), "seed {seed}");
+                assert_eq!(told(&found.session), told(session), "seed {seed}, {}", store.uri());
             }
         }
         for pair in self.live.windows(2).filter(|pair| pair.iter().all(has_own_steps)) {
@@ -161,9 +161,11 @@ impl<'a> Program<'a> {
         for listed in block_on(store.list()).expect("a list") {
             let found = block_on(store.read(listed.branch)).expect("it is there").session;
             assert_eq!(found.head().map(Step::id), Some(listed.head), "seed {seed}");
-            kept.extend(found.lineage().walk().into_iter().map(Step::id));
+            // Branches that begin alike have equal steps, each its own.
+            kept.extend(found.lineage().walk().into_iter().map(|step| (step.stamp().branch, step.id())));
         }
-        assert!(said.is_subset(&kept), "seed {seed}");
+        let ids: HashSet<_> = kept.iter().map(|(_, id)| *id).collect();
+        assert!(said.is_subset(&ids), "seed {seed}");
         assert!(
             self.is_reopened || check.steps == kept.len() as u64,
             "seed {seed} {}: {} of {}",
@@ -221,6 +223,38 @@ fn a_branch_stays_where_it_is_when_whoever_was_refused_goes_on_as_a_fork() {
         close((session, other, fork), store);
         let session = block_on(open().resume(id)).expect("resumed").complete().expect("as it was left");
         assert_eq!((session.text(), session.chunk_count()), (Some("this"), 3));
+    });
+}
+
+#[test]
+fn forks_of_an_unrecorded_session_are_recorded_at_the_same_time() {
+    stores(|open| {
+        for _ in 0..rath_test_support::count("RATH_SCRIPTS", 20) {
+            let store = open();
+            let mut begun = Session::user("one");
+            (0..3).for_each(|nth| _ = begun.push(Chunk::assistant(format!("answer {nth}"))));
+            let ids: Vec<_> = std::thread::scope(|scope| {
+                let record = |nth: u64| {
+                    let (mut fork, store) = (begun.fork(), &store);
+                    move || {
+                        fork.push(Chunk::user(format!("fork {nth}")));
+                        let mut fork = block_on(fork.record(store)).expect("recorded");
+                        fork.push(Chunk::assistant("further"));
+                        block_on(fork.durable()).expect("durable");
+                        assert_eq!(told(&block_on(store.read(fork.id())).expect("it is there").session), told(&fork));
+                        fork.id()
+                    }
+                };
+                let forks: Vec<_> = (0..4).map(|nth| scope.spawn(record(nth))).collect();
+                forks.into_iter().map(|fork| fork.join().expect("no panic")).collect()
+            });
+            close((), store);
+            let store = open();
+            assert!(block_on(store.check()).expect("a check").damage.is_empty());
+            for id in ids {
+                assert_eq!(block_on(store.read(id)).expect("it is there").session.text(), Some("further"));
+            }
+        }
     });
 }
 
