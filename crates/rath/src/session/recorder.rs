@@ -318,8 +318,9 @@ impl Store {
         others.extend(self.summaries(branches.iter().copied().collect()).await?.iter().map(|summary| summary.branch));
         let (mut one_by_one, together): (Vec<_>, Vec<_>) =
             sessions.into_iter().partition(|session| others.contains(&session.id()));
-        // A session that is part of another one comes first: otherwise its steps would be stored for the other, and again for it.
-        one_by_one.sort_by_cached_key(|session| Lineage::new(session.head().cloned()).walk().len());
+        // In the order in which they began: the later steps of a branch, stored first for one that continues from them, would be
+        // stored again for itself.
+        one_by_one.sort_by_key(Session::id);
         for session in one_by_one {
             session.record(self).await?;
         }
