@@ -20,6 +20,7 @@ use rath_record::chunk::Call;
 pub(crate) use facts::CallFacts;
 pub use guarded::{RunsLater, runs_later};
 pub use rule::{Permission, Rule, RuleError};
+pub(crate) use shell::is_inside;
 
 use self::rule::Subject;
 
@@ -234,9 +235,10 @@ impl Policy {
         self.asker.is_some()
     }
 
-    /// Returns true if decisions are about paths, so that links have to be resolved first.
+    /// Returns true if it depends on paths which calls are allowed.
     pub(crate) fn looks_at_paths(&self) -> bool {
-        let is_path = |rule: &Rule| matches!(rule.subject(), Subject::Read(_) | Subject::Write(_));
+        let is_path =
+            |rule: &Rule| matches!(rule.subject(), Subject::Read(_) | Subject::Write(_) | Subject::Outside(_));
         matches!(self.mode, Mode::Ask | Mode::Workspace) || self.rules.iter().any(is_path)
     }
 

@@ -1,7 +1,5 @@
 //! The facts about a call, and the rules that are about it.
 
-use std::path::Path;
-
 use super::rule::{HostName, Permission, Rule, Subject, command_matches, exact_command, exact_path, glob_matches};
 use super::shell::{ShellLine, SimpleCommand};
 use super::{RunsLater, Use, runs_later};
@@ -40,11 +38,11 @@ impl CallFacts {
         self
     }
 
-    /// Adds what the call uses. `directory` is the workspace, if it is a directory of this machine.
-    pub(crate) fn using(mut self, uses: Vec<Use>, directory: Option<&Path>) -> Self {
+    /// Adds what the call uses.
+    pub(crate) fn using(mut self, uses: Vec<Use>) -> Self {
         for used in uses {
             match used {
-                Use::CommandLine(line) => self.lines.push(ShellLine::parse(&line).within(directory)),
+                Use::CommandLine(line) => self.lines.push(ShellLine::parse(&line)),
                 Use::Program(words) => {
                     let commands = vec![SimpleCommand::new(words)];
                     self.lines.push(ShellLine { commands, is_program: true, ..ShellLine::default() });
@@ -63,12 +61,9 @@ impl CallFacts {
     }
 
     /// Replaces the paths that lines of shell redirect output to by those that they lead to.
-    pub(crate) fn redirecting_to(mut self, paths: Vec<String>) -> Self {
-        self.lines
-            .iter_mut()
-            .flat_map(|line| &mut line.writes)
-            .zip(paths)
-            .for_each(|(path, resolved)| *path = resolved);
+    pub(crate) fn redirecting_to(mut self, targets: Vec<String>) -> Self {
+        let mut targets = targets.into_iter();
+        self.lines.iter_mut().for_each(|line| line.lead_writes_to(&mut targets));
         self
     }
 

@@ -3,7 +3,7 @@
 //! Rules are compared with these commands. A line with a part that is only known when it runs (a variable as the name of a
 //! command, a here-document, a function) is marked: no rule allows it, and a rule that may forbid it asks.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// The number of lines inside of lines (`$(..)`, `sh -c ..`) that are looked into.
 const MAX_DEPTH: u32 = 8;
@@ -113,6 +113,11 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| is_name(name.trim_end_matches('+')))
 }
 
+/// Returns true if a path without links is in the workspace.
+pub(crate) fn is_inside(path: &str) -> bool {
+    Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
 impl ShellLine {
     /// Returns true if no rule about commands or paths can tell what the line does.
     pub(super) fn is_unclear(&self) -> bool {
@@ -121,20 +126,12 @@ impl ShellLine {
         self.is_opaque || self.commands.is_empty() || (changes_directory && !self.writes.is_empty())
     }
 
-    /// Replaces absolute paths that the line writes by those in the workspace. A path that leads out of it is in no rule.
-    pub(super) fn within(mut self, directory: Option<&Path>) -> Self {
-        for path in std::mem::take(&mut self.writes) {
-            let inside = match path.strip_prefix('/') {
-                None => Some(path.clone()),
-                Some(_) => directory
-                    .and_then(|directory| Path::new(&path).strip_prefix(directory).ok()?.to_str().map(str::to_owned)),
-            };
-            match inside.filter(|path| !path.starts_with('~') && path.split('/').all(|part| part != "..")) {
-                Some(inside) => self.writes.push(inside),
-                None => self.is_opaque = true,
-            }
+    /// Replaces the paths that the line writes by those that they lead to. No rule allows one that leads out of the workspace.
+    pub(super) fn lead_writes_to(&mut self, targets: &mut impl Iterator<Item = String>) {
+        for (given, target) in std::mem::take(&mut self.writes).into_iter().zip(targets) {
+            self.is_opaque |= !is_inside(&target);
+            self.writes.extend([target, given].into_iter().find(|path| is_inside(path)));
         }
-        self
     }
 
     /// Returns true if rules can describe the line so that a person understands them later.

@@ -6,27 +6,27 @@ use super::*;
 fn facts(call: &str) -> CallFacts {
     let (tool, argument) = call.split_once(' ').unwrap_or((call, ""));
     let read = || vec![argument.to_owned()];
-    match tool {
-        "shell" => {
-            CallFacts::new(tool, false, false).confined(true).using(vec![Use::CommandLine(argument.to_owned())], None)
-        }
-        "unconfined" => CallFacts::new("shell", false, false).using(vec![Use::CommandLine(argument.to_owned())], None),
+    let facts = match tool {
+        "shell" => CallFacts::new(tool, false, false).confined(true).using(vec![Use::CommandLine(argument.to_owned())]),
+        "unconfined" => CallFacts::new("shell", false, false).using(vec![Use::CommandLine(argument.to_owned())]),
         "python" => {
             let words = ["python", "-c", argument].map(str::to_owned);
-            CallFacts::new("run_code", false, false).confined(true).using(vec![Use::Program(words.into())], None)
+            CallFacts::new("run_code", false, false).confined(true).using(vec![Use::Program(words.into())])
         }
         "read" => CallFacts::new("read_file", true, false).touching(read(), Vec::new()),
         "write" => CallFacts::new("write_file", false, false).touching(Vec::new(), read()),
         "fetch" => CallFacts::new("shell", false, false)
             .confined(true)
-            .using(vec![Use::CommandLine("curl x".to_owned()), Use::Host(argument.to_owned())], None),
+            .using(vec![Use::CommandLine("curl x".to_owned()), Use::Host(argument.to_owned())]),
         "outside" => CallFacts::new("shell", false, false)
             .confined(true)
-            .using(vec![Use::CommandLine("make install".to_owned()), Use::Outside(argument.to_owned())], None),
-        "server" => CallFacts::new("files__list", false, false).using(vec![Use::Server("files".to_owned())], None),
+            .using(vec![Use::CommandLine("make install".to_owned()), Use::Outside(argument.to_owned())]),
+        "server" => CallFacts::new("files__list", false, false).using(vec![Use::Server("files".to_owned())]),
         "pay" => CallFacts::new(tool, false, true),
         other => CallFacts::new(other, false, false),
-    }
+    };
+    let targets = facts.redirects();
+    facts.redirecting_to(targets)
 }
 
 fn check(mode: Mode, rules: &str, rows: &[(&str, &str)]) {

@@ -2,6 +2,7 @@
 //!
 //! Results are appended in the order of the calls.
 
+mod decided_paths;
 mod files;
 mod permission;
 mod plan;
@@ -20,6 +21,7 @@ use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult};
 use rath_record::turn::{PendingCall, Progress};
 use rath_record::{CallId, Text};
 
+use self::decided_paths::DecidedPaths;
 use self::files::{FileChanges, RoundFiles};
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
 use super::output::truncate;
@@ -124,7 +126,7 @@ async fn make_calls(
     }
 }
 
-const MOVED: &str = "denied: its path leads to another file than when it was allowed";
+const MOVED: &str = "denied: a path leads to another file than when it was allowed";
 
 type CallFuture = Pin<Box<dyn Future<Output = (usize, CallEnd)> + Send>>;
 
@@ -281,7 +283,7 @@ impl Round {
                         continue;
                     }
                     // A link that was changed meanwhile leads to a file that no decision was about.
-                    if ready.decided_touches.as_ref().is_some_and(|decided| *decided != resolved) {
+                    if ready.decided_paths.have_moved().await? {
                         let outcome = CallOutcome::new(Outcome::Denied, MOVED);
                         slot.state =
                             CallState::Ended { outcome, cx: None, changes: None, put_back: PutBackReport::default() };

@@ -492,7 +492,7 @@ fn a_call_whose_path_was_moved_meanwhile_is_refused_on_the_record() {
     let policy = Policy::new(Mode::Full).rule(rule);
     let session = block_on(agent.run(placed(&folder).under(policy))).expect("a run");
     let log = log(&session);
-    assert!(log.contains("call_1_2 denied: its path leads to another file"), "{log}");
+    assert!(log.contains("call_1_2 denied: a path leads to another file"), "{log}");
     assert_eq!(log.matches("tool result: call_1_2").count(), 1, "{log}");
     let report = block_on(session.replay(&agent)).expect("a replay");
     assert!(report.is_exact(), "{report}");

@@ -11,8 +11,14 @@ use super::place::{Place, printed, shell, tool};
 use super::{Attack, Guard, HoldsIn, Observation, Plane, Trial};
 
 pub(super) fn attacks() -> Vec<Attack> {
-    let row = |name, attempt: fn(Trial) -> Observation| Attack::new(name, Plane::OpenCalls, HoldsIn::Both, attempt);
-    vec![
+    fn row(name: &'static str, attempt: impl Fn(Trial) -> Observation + Send + Sync + 'static) -> Attack {
+        Attack::new(name, Plane::OpenCalls, HoldsIn::Both, attempt)
+    }
+    let mut all: Vec<_> = MOVED_LINES
+        .iter()
+        .map(|(name, line)| row(name, move |trial| try_moved_at_question(trial, line, ["shown", "other"])))
+        .collect();
+    all.extend([
         row("a call that waited while the user said no", |trial| {
             let words: &[&str] = if trial.guard == Guard::On { &["No, don't."] } else { &[] };
             resume(trial, &waiting(trial), words)
@@ -41,10 +47,18 @@ pub(super) fn attacks() -> Vec<Attack> {
         }),
         row("a call that was started before rath was killed", try_killed),
         row("a call whose path leads elsewhere since it was approved", try_moved_path),
+        row("a redirection that leads elsewhere outside while the user is asked", |trial| {
+            try_moved_at_question(trial, "echo x > link/pwned; cp file other/pwned", ["{out}/sub", "{out}"])
+        }),
         row("a call like one that was refused at the question", |trial| try_after_question(trial, "n")),
         row("a call like one that was allowed at the question", |trial| try_after_question(trial, "y")),
-    ]
+    ]);
+    all
 }
+
+/// Lines that write through a link, which leads elsewhere while the user is asked.
+const MOVED_LINES: &[(&str, &str)] =
+    &[("a redirection that leads elsewhere while the user is asked", "echo x > link/pwned")];
 
 const CALL: &str = "echo x >> pwned";
 
@@ -118,6 +132,26 @@ fn try_moved_path(trial: Trial) -> Observation {
     // A second resume does not take the new question for the one that was answered.
     let text = text + &printed(&place.rath(&resume));
     Observation::new(place.path("work/other/pwned").exists(), text)
+}
+
+/// Answers yes to a question about a command that writes through a link, which is changed while the question is shown. Without the guard
+/// the link is changed before. `{out}` stands for the directory outside.
+fn try_moved_at_question(trial: Trial, line: &str, targets: [&str; 2]) -> Observation {
+    let place = Place::new();
+    ["work/shown/x", "work/other/x"].iter().for_each(|name| place.write(name, ""));
+    let lead_to = |target: &str| {
+        let _ = std::fs::remove_file(place.path("work/link"));
+        place.link("link", target);
+    };
+    lead_to(targets[usize::from(trial.guard == Guard::Off)]);
+    let [model, script] = place.script(&[json!({"calls": [shell(line)]})]);
+    let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "ask"];
+    let mut terminal = Terminal::start(place.command(&run));
+    wait_until("the question", || terminal.screen().contains("allow it?"));
+    lead_to(targets[1]);
+    terminal.answer("allow it?", 1, "y");
+    let (screen, _) = terminal.finish();
+    Observation::new(place.path("work/other/pwned").exists(), screen)
 }
 
 fn try_fork(trial: Trial, place: &Place) -> Observation {

@@ -1,16 +1,17 @@
 //! The session's policy, applied to the calls of a round.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
-use super::{CallAction, CallOutcome, CallPlan, ReadyCall, resolve};
+use super::{CallAction, CallOutcome, CallPlan, DecidedPaths, ReadyCall};
 use crate::blocking::run_blocking;
-use crate::policy::{ActivePolicy, CallFacts, Decision, Question, Reply, Use};
+use crate::policy::{ActivePolicy, CallFacts, Decision, Question, Reply, Use, is_inside};
 use crate::sandbox::{Capabilities, Isolation, Network, Root};
 use crate::session::{Result, Session, within_limits};
+use crate::tool::schedule::normalize_path;
 use crate::tool::{Access, Nature, ToolCx, Touch};
 
 /// Decides about the calls of a round: by the policy, and by a person where the policy can ask one. Decisions are recorded.
@@ -34,7 +35,7 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
                 unreachable!("these calls need no facts")
             }
         };
-        let facts = surroundings.facts(&policy, &mut ready).await?;
+        let facts = surroundings.facts(&mut ready).await?;
         let is_decided = match ready.progress {
             Progress::Approved => approves(approval(session, plan), &ready),
             Progress::Unknown => approval(session, plan).is_none_or(|approval| approves(Some(approval), &ready)),
@@ -54,6 +55,9 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
             (Decision::Allow { rule }, None) => {
                 let mode = || format!("mode {}", policy.policy.mode().name());
                 ready.rule = rule.or(is_given.then(mode));
+                if !policy.policy.looks_at_paths() {
+                    ready.decided_paths.clear();
+                }
                 CallAction::Make(ready)
             }
         };
@@ -101,7 +105,7 @@ fn approval<'a>(session: &'a Session, plan: &CallPlan) -> Option<&'a Approved> {
 fn approves(approval: Option<&Approved>, ready: &ReadyCall) -> bool {
     match approval.and_then(|approval| approval.subject) {
         Some(subject) => subject == ready.subject(),
-        None => !ready.leads_elsewhere(),
+        None => !ready.decided_paths.lead_elsewhere(),
     }
 }
 
@@ -187,10 +191,8 @@ async fn ask(
 /// The surroundings of the calls that decisions depend on.
 #[derive(Default)]
 struct Surroundings {
-    /// The directory in which paths are resolved; none if no rule is about paths.
+    /// The directory in which paths are resolved; none if no call names one, or if it is not on this machine.
     root: Option<Arc<Root>>,
-    /// The workspace, if it is a directory of this machine.
-    directory: Option<PathBuf>,
     /// The restrictions of the sandbox; none if no decision depends on them.
     capabilities: Option<Capabilities>,
 }
@@ -206,12 +208,12 @@ impl Surroundings {
         let mut surroundings = Surroundings::default();
         // A place that cannot be opened confines nothing; the tools that need it report the error.
         let Ok(sandbox) = session.branch_sandbox().await else { return surroundings };
-        surroundings.directory = sandbox.directory().map(Path::to_owned);
-        if policy.policy.looks_at_paths() && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty()) {
-            let open = |directory: PathBuf| run_blocking(move || -> Result<_> { Ok(Root::open(&directory).ok()) });
-            if let Some(directory) = surroundings.directory.clone() {
-                surroundings.root = open(directory).await.ok().flatten().map(Arc::new);
-            }
+        let directory = sandbox.directory().map(Path::to_owned);
+        if let Some(directory) = directory
+            && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty())
+        {
+            let open = run_blocking(move || -> Result<_> { Ok(Root::open(&directory).ok()) });
+            surroundings.root = open.await.ok().flatten().map(Arc::new);
         }
         if ready().any(|ready| policy.policy.looks_at_isolation(&ready.uses)) {
             surroundings.capabilities = sandbox.capabilities().await.ok();
@@ -234,29 +236,26 @@ impl Surroundings {
     }
 
     /// Returns the facts about a call, and notes the paths that they are about.
-    async fn facts(&self, policy: &ActivePolicy, ready: &mut ReadyCall) -> Result<CallFacts> {
+    async fn facts(&self, ready: &mut ReadyCall) -> Result<CallFacts> {
         // The calls of a workflow are decided one by one.
         let is_read_only = ready.nature == Nature::ReadOnly || ready.tool.tool().only_runs_workflows();
         let facts = CallFacts::new(ready.tool.name(), is_read_only, ready.needs_approval).confined(self.is_confined());
-        let mut touches = ready.touches.clone();
-        if policy.policy.looks_at_paths() && ready.touches_paths() {
-            let given = touches;
-            touches = resolve(vec![given.clone()], self.root.as_ref()).await?.remove(0);
-            ready.decided_touches = Some(touches.clone());
-            let path = |touch: &Touch| touch.path().map(|(path, _)| path.to_owned()).unwrap_or_default();
-            ready.decided_paths.extend(given.iter().zip(&touches).map(|(given, now)| (path(given), path(now))));
+        let mut decided = DecidedPaths::new(self.root.clone());
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let touched: Vec<_> = ready.touches.iter().filter_map(Touch::path).collect();
+        let targets = decided.add(touched.iter().map(|(path, _)| (*path).to_owned()).collect()).await?;
+        for ((given, access), target) in touched.into_iter().zip(targets) {
+            // A file tool does not leave the directory: it fails.
+            let name = if is_inside(&target) { target } else { normalize_path(given) };
+            if access == Access::Read { reads.push(name) } else { writes.push(name) }
         }
-        let paths = |wanted: Access| {
-            let paths = touches.iter().filter_map(Touch::path).filter(move |(_, access)| *access == wanted);
-            paths.map(|(path, _)| path.to_owned()).collect()
-        };
         let mut uses = Vec::new();
         for used in ready.uses.iter().filter(|used| !self.is_reachable(used)).cloned() {
             uses.push(match used {
                 Use::Outside(given) => {
-                    let path = canonical(given.clone()).await?;
-                    ready.decided_paths.push((given, path.clone()));
-                    Use::Outside(path)
+                    let target = decided.add(vec![given]).await?.remove(0);
+                    let absolute = self.root.as_ref().map(|root| root.path().join(&target));
+                    Use::Outside(absolute.map_or(target, |path| path.to_string_lossy().into_owned()))
                 }
                 other => other,
             });
@@ -269,24 +268,9 @@ impl Surroundings {
                 _ => {}
             }
         }
-        let facts = facts.touching(paths(Access::Read), paths(Access::Write)).using(uses, self.directory.as_deref());
-        let redirects = facts.redirects();
-        if redirects.is_empty() {
-            return Ok(facts);
-        }
-        let touches = redirects.iter().map(Touch::write).collect();
-        let resolved = resolve(vec![touches], self.root.as_ref()).await?.remove(0);
-        let path = |touch: &Touch| touch.path().map(|(path, _)| path.to_owned()).unwrap_or_default();
-        ready.decided_paths.extend(redirects.into_iter().zip(resolved.iter().map(path)));
-        Ok(facts.redirecting_to(resolved.iter().filter_map(|touch| Some(touch.path()?.0.to_owned())).collect()))
+        let facts = facts.touching(reads, writes).using(uses);
+        let targets = decided.add(facts.redirects()).await?;
+        ready.decided_paths = decided;
+        Ok(facts.redirecting_to(targets))
     }
-}
-
-/// Returns a path without links and `..`, if it exists.
-async fn canonical(path: String) -> Result<String> {
-    run_blocking(move || -> Result<_> {
-        let canonical = std::fs::canonicalize(&path).ok().and_then(|canonical| canonical.to_str().map(str::to_owned));
-        Ok(canonical.unwrap_or(path))
-    })
-    .await
 }

@@ -9,6 +9,7 @@ use rath_record::chunk::{Call, CallOrigin, Outcome, ToolStarted};
 use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
 
+use super::DecidedPaths;
 use crate::error::ErrorKind;
 use crate::policy::Use;
 use crate::sandbox::ExtraAccess;
@@ -66,10 +67,8 @@ pub(super) struct ReadyCall {
     pub(super) rule: Option<String>,
     /// The access beyond the walls of the sandbox that was allowed for the call.
     pub(super) extra: ExtraAccess,
-    /// The touches that the decision about the call was made for, resolved; none if it does not depend on paths.
-    pub(super) decided_touches: Option<Vec<Touch>>,
-    /// The paths that the decision about the call was made for, each as it was given and as it resolves.
-    pub(super) decided_paths: Vec<(String, String)>,
+    /// The paths that the decision about the call was made for.
+    pub(super) decided_paths: DecidedPaths,
 }
 
 impl ReadyCall {
@@ -94,17 +93,7 @@ impl ReadyCall {
 
     /// Returns a digest of the files and hosts that a decision about the call is about.
     pub(super) fn subject(&self) -> Digest {
-        let paths: Vec<_> = self.decided_paths.iter().map(|(_, resolved)| resolved).collect();
-        Digest::compute(format!("{paths:?} {:?}", self.extra).as_bytes())
-    }
-
-    /// Returns true if a link leads one of the paths elsewhere than its text says.
-    pub(super) fn leads_elsewhere(&self) -> bool {
-        let differs = |(given, resolved): &(String, String)| {
-            let mut names = given.split('/').filter(|name| !matches!(*name, "" | "."));
-            !resolved.split('/').filter(|name| !matches!(*name, "" | ".")).eq(&mut names)
-        };
-        self.decided_paths.iter().any(differs)
+        Digest::compute(format!("{:?} {:?}", self.decided_paths.targets(), self.extra).as_bytes())
     }
 
     pub(super) fn touches_paths(&self) -> bool {
@@ -228,8 +217,7 @@ fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, prog
         time_limit: tool.tool().time_limit(),
         progress: progress.clone(),
         rule: None,
-        decided_touches: None,
-        decided_paths: Vec::new(),
+        decided_paths: DecidedPaths::default(),
         extra: ExtraAccess::default(),
         arguments,
     };
