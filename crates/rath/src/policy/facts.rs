@@ -60,6 +60,11 @@ impl CallFacts {
         self.lines.iter().flat_map(|line| &line.writes).cloned().collect()
     }
 
+    /// Returns the directories that lines of shell may change to.
+    pub(crate) fn directories(&self) -> Vec<String> {
+        self.lines.iter().flat_map(|line| &line.directories).cloned().collect()
+    }
+
     /// Replaces the paths that lines of shell redirect output to by those that they lead to.
     pub(crate) fn redirecting_to(mut self, targets: Vec<String>) -> Self {
         let mut targets = targets.into_iter();

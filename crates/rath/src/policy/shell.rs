@@ -7,6 +7,8 @@ use std::path::{Component, Path};
 
 /// The number of lines inside of lines (`$(..)`, `sh -c ..`) that are looked into.
 const MAX_DEPTH: u32 = 8;
+/// The number of directories that a line may change to, and of redirections that are looked for in them.
+const MAX_DIRECTORIES: usize = 64;
 /// The longest line that is looked into, in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
@@ -17,8 +19,12 @@ const SUBSTITUTED: &str = "$(..)";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ShellLine {
     pub(super) commands: Vec<SimpleCommand>,
-    /// The files that output is redirected to.
+    /// The files that output is redirected to: first as they are written, then in the directories that the line may change to.
     pub(super) writes: Vec<String>,
+    /// The number of redirections.
+    pub(super) redirections: usize,
+    /// The directories that the line may change to, as far as they are known.
+    pub(super) directories: Vec<String>,
     /// True if a part of the line is only known when it runs.
     pub(super) is_opaque: bool,
     /// True if this is no line of shell, but one program with its arguments.
@@ -123,13 +129,13 @@ impl ShellLine {
     pub(super) fn is_unclear(&self) -> bool {
         let changes_directory =
             self.commands.iter().any(|command| command.words.iter().any(|word| word == "cd" || word == "pushd"));
-        self.is_opaque || self.commands.is_empty() || (changes_directory && !self.writes.is_empty())
+        self.is_opaque || self.commands.is_empty() || (changes_directory && self.redirections > 0)
     }
 
     /// Replaces the paths that the line writes by those that they lead to. No rule allows one that leads out of the workspace.
     pub(super) fn lead_writes_to(&mut self, targets: &mut impl Iterator<Item = String>) {
-        for (given, target) in std::mem::take(&mut self.writes).into_iter().zip(targets) {
-            self.is_opaque |= !is_inside(&target);
+        for (nth, (given, target)) in std::mem::take(&mut self.writes).into_iter().zip(targets).enumerate() {
+            self.is_opaque |= nth < self.redirections && !is_inside(&target);
             self.writes.extend([target, given].into_iter().find(|path| is_inside(path)));
         }
     }
@@ -144,8 +150,57 @@ impl ShellLine {
     pub(super) fn parse(line: &str) -> Self {
         let mut found = ShellLine::default();
         parse_line(line, 0, &mut found);
+        found.redirections = found.writes.len();
+        // A change of directory may fail, or end with a subshell: any of the directories may be the one of a redirection.
+        let in_directories = |path: &String| -> Vec<String> {
+            found.directories.iter().map(|directory| join(directory, path)).collect()
+        };
+        let behind_cd: Vec<_> = found.writes.iter().take(MAX_DIRECTORIES).flat_map(in_directories).collect();
+        found.writes.extend(behind_cd);
         found
     }
+
+    /// Adds the directories that a command changes to, from each in which it may run.
+    fn change_directory(&mut self, words: &[Word]) {
+        let mut words = words.iter().skip_while(|word| matches!(word.text.as_str(), "command" | "builtin"));
+        if !words.next().is_some_and(|word| matches!(word.text.as_str(), "cd" | "pushd")) {
+            return;
+        }
+        let is_option = |word: &&Word| word.text.starts_with('-') && word.text.len() > 1;
+        // Any other directory is only known when the line runs.
+        let target = words.find(|word| !is_option(word)).filter(|word| {
+            let is_named = !matches!(word.text.as_str(), "" | "-");
+            is_named && !word.is_unknown && !word.has_bare_special
+        });
+        let Some(target) = target else { return };
+        let from = std::iter::once(String::new()).chain(self.directories.clone());
+        for directory in from.map(|from| join(&from, &target.text)) {
+            // A shell takes `link/..` for the directory that holds the link; the system takes it for the one above its target.
+            for directory in [without_parents(&directory), directory] {
+                if self.directories.len() < MAX_DIRECTORIES && !self.directories.contains(&directory) {
+                    self.directories.push(directory);
+                }
+            }
+        }
+    }
+}
+
+/// Returns a path in a directory.
+fn join(directory: &str, path: &str) -> String {
+    Path::new(directory).join(path).to_string_lossy().into_owned()
+}
+
+/// Returns a path in which each `..` has taken away the name before it, if there is one.
+fn without_parents(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in Path::new(path).components() {
+        match (part, parts.last()) {
+            (Component::ParentDir, Some(Component::Normal(_))) => _ = parts.pop(),
+            (Component::CurDir, _) => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.iter().collect::<std::path::PathBuf>().to_string_lossy().into_owned()
 }
 
 fn parse_line(line: &str, depth: u32, found: &mut ShellLine) {
@@ -157,15 +212,12 @@ fn parse_line(line: &str, depth: u32, found: &mut ShellLine) {
     if line.chars().any(|it| it.is_control() && !matches!(it, '\n' | '\t')) {
         found.is_opaque = true;
     }
-    let first = found.commands.len();
     let mut parser = Parser { rest: line, depth, found };
     parser.list(End::Text);
     // What follows a closing parenthesis that was never opened.
     if !parser.rest.is_empty() {
         parser.found.is_opaque = true;
     }
-    let inner: Vec<_> = found.commands[first..].iter().filter_map(SimpleCommand::inner_line).collect();
-    inner.iter().for_each(|line| parse_line(line, depth + 1, found));
 }
 
 /// The character that ends a list of commands.
@@ -466,11 +518,16 @@ impl Parser<'_, '_> {
             words.len() > MAX_WORDS || words.iter().any(|word| word.has_bare_special && word.has_quoted_special);
         // The program itself has to be known: `/bin/r?` is one, and `~/x` another.
         self.found.is_opaque |= name.is_some_and(|name| name.has_bare_special);
+        self.found.change_directory(words);
         let words = &words[..words.len().min(MAX_WORDS)];
-        self.found.commands.push(SimpleCommand {
+        let command = SimpleCommand {
             words: words.iter().map(|word| word.text.clone()).collect(),
             typed: words.iter().map(Word::typed).collect(),
-        });
+        };
+        let inner = command.inner_line();
+        self.found.commands.push(command);
+        // In the order in which they run: what follows may run in the directory that this one changes to.
+        inner.iter().for_each(|line| parse_line(line, self.depth + 1, self.found));
     }
 }
 

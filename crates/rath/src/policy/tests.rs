@@ -146,7 +146,7 @@ fn a_call_is_allowed_only_if_rules_cover_all_that_it_uses() {
             ("shell cargo test \r#;rm x", changes),
             ("shell cargo test &>/dev/null rm x", changes),
             ("shell cargo test $((#$(rm x)\n))", changes),
-            ("shell cd .git && cargo test > src/x", changes),
+            ("shell cd .git && cargo test > src/x", "ask: other programs run .git/src/x without being asked to"),
             ("shell cargo test > $x", changes),
             ("shell cargo() { rm x; }; cargo test", changes),
             ("shell # cargo test", changes),

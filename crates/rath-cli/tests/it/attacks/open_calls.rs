@@ -57,8 +57,16 @@ pub(super) fn attacks() -> Vec<Attack> {
 }
 
 /// Lines that write through a link, which leads elsewhere while the user is asked.
-const MOVED_LINES: &[(&str, &str)] =
-    &[("a redirection that leads elsewhere while the user is asked", "echo x > link/pwned")];
+const MOVED_LINES: &[(&str, &str)] = &[
+    ("a redirection that leads elsewhere while the user is asked", "echo x > link/pwned"),
+    ("a redirection behind cd that leads elsewhere", "cd link; echo x > pwned"),
+    ("a command behind cd that leads elsewhere", "cd link && cp ../file pwned"),
+    ("a redirection in a subshell that leads elsewhere", "(cd ./link; echo x > pwned)"),
+    ("a redirection behind two cds that leads elsewhere", "cd below; cd ../link && echo x > pwned"),
+    ("a redirection behind pushd that leads elsewhere", "bash -c 'pushd link; echo x > pwned'"),
+    ("a redirection behind an evaluated cd that leads elsewhere", "eval 'cd link'; echo x > pwned"),
+    ("a redirection behind cd with options that leads elsewhere", "command cd -P -- link; echo x > pwned"),
+];
 
 const CALL: &str = "echo x >> pwned";
 

@@ -149,3 +149,26 @@ fn a_line_that_is_only_known_when_it_runs_is_marked() {
         assert!(!ShellLine::parse(line).is_opaque, "{line}");
     }
 }
+
+#[test]
+fn redirections_are_looked_for_in_the_directories_that_a_line_changes_to() {
+    let check = |line: &str, writes: &[&str], directories: &[&str]| {
+        let found = ShellLine::parse(line);
+        assert_eq!(found.writes, writes, "{line}");
+        assert_eq!(found.directories, directories, "{line}");
+        assert!(found.is_unclear(), "no rule allows {line}");
+    };
+    check("cd d; echo x > f", &["f", "d/f"], &["d"]);
+    check("cd d && echo x > f", &["f", "d/f"], &["d"]);
+    check("(cd d; echo x > f); echo y > g", &["f", "g", "d/f", "d/g"], &["d"]);
+    check("pushd 'd e' > f", &["f", "d e/f"], &["d e"]);
+    check("command cd -P -- d; echo x > f", &["f", "d/f"], &["d"]);
+    check("eval 'cd d'; sh -c 'cd e; echo x > f'", &["f", "d/f", "e/f", "d/e/f"], &["d", "e", "d/e"]);
+    check("cd /tmp; echo x > f", &["f", "/tmp/f"], &["/tmp"]);
+    check("cd d; cd ..; echo x > f", &["f", "d/f", "../f", "f", "d/../f"], &["d", "..", "", "d/.."]);
+    for unknown in ["cd", "cd -", "cd $x", "cd ~", "cd d*", "cd \"$(pwd)\"", "cd ''"] {
+        check(&format!("{unknown}; echo x > f"), &["f"], &[]);
+    }
+    let many = ShellLine::parse(&format!("{}{}", "cd a; ".repeat(4000), "echo >f ".repeat(4000)));
+    assert!(many.writes.len() < 10_000, "{}", many.writes.len());
+}

@@ -270,6 +270,7 @@ impl Surroundings {
         }
         let facts = facts.touching(reads, writes).using(uses);
         let targets = decided.add(facts.redirects()).await?;
+        decided.add(facts.directories()).await?;
         ready.decided_paths = decided;
         Ok(facts.redirecting_to(targets))
     }
