@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use expect_test::{Expect, expect};
+use rath::chunk::{Call, ToolStarted};
 use rath::policy::{Question, Reply, Rule};
 use rath::prelude::*;
 use rath::tool::builtin;
@@ -764,5 +765,47 @@ fn a_fork_inherits_the_policy_and_a_merge_keeps_it() {
         let agent = Agent::new("Go.", &provider).tools(builtin::all());
         let (session, _) = run(&agent, session);
         assert!(log(&session).contains("(rule: mode read-only)"), "{}", log(&session));
+    }
+}
+
+/// A call that a rule allowed before a crash is made again only if the rules of now allow it.
+#[test]
+fn a_call_that_is_made_again_after_a_crash_is_decided_anew() {
+    let crashed = |folder: &Path, policy: Policy| {
+        let mut session = Session::user("go").to(Sandbox::local(folder)).under(policy);
+        session.push(Chunk::calls([Call::new("c1", "write_file", r#"{"path": "a.txt", "text": "x"}"#)]));
+        session.push(ToolStarted::new("c1").with_rule(Some("mode full".to_owned())));
+        session
+    };
+    let agent = || Agent::new("Go.", &script([r#"{"text": "done"}"#])).tools(builtin::all());
+    for (policy, expected) in [
+        (Policy::new(Mode::Full), "made"),
+        (Policy::new(Mode::Workspace), "made"),
+        (Policy::new(Mode::Ask), "asked"),
+        (Policy::new(Mode::Full).rule(rule("ask write a.txt")), "asked"),
+        (Policy::new(Mode::ReadOnly), "refused"),
+    ] {
+        let folder = rath_test_support::temp_dir();
+        let file = folder.path().join("a.txt");
+        let told = format!("{policy:?}");
+        let found = match block_on(agent().run(crashed(folder.path(), policy))) {
+            Ok(_) => {
+                if file.exists() {
+                    "made"
+                } else {
+                    "refused"
+                }
+            }
+            Err(error) if file.exists() => panic!("{told}: {error}"),
+            Err(error) => {
+                assert_eq!(error.message(), "waiting for approval: `c1` (write_file)", "{told}");
+                let mut session = error.into_session().expect("the session");
+                session.approve("c1").expect("it waits");
+                block_on(agent().run(session)).expect("it is approved");
+                assert!(file.exists(), "{told}");
+                "asked"
+            }
+        };
+        assert_eq!(found, expected, "{told}");
     }
 }

@@ -38,7 +38,8 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
         let facts = surroundings.facts(&mut ready).await?;
         let is_decided = match ready.progress {
             Progress::Approved => approves(approval(session, plan), &ready),
-            Progress::Unknown => approval(session, plan).is_none_or(|approval| approves(Some(approval), &ready)),
+            // It is made again: the rules of now decide, unless a person decided about this call.
+            Progress::Unknown => approval(session, plan).is_some_and(|approval| approves(Some(approval), &ready)),
             Progress::Paused { .. } => true,
             _ => false,
         };
