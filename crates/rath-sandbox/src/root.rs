@@ -15,9 +15,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use self::replace::NewContent;
-use self::resolve::{
-    PathError, ResolvedPath, Target, enter, file_type, is_rath_dir, race_or_errno, requires_directory,
-};
+use self::resolve::{PathError, ResolvedPath, Target, enter, file_type, race_or_errno, requires_directory};
+pub(crate) use self::resolve::{is_git_dir, is_rath_dir};
 use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, is_temporary_name};
 use super::private_paths::private_paths_in;
 use crate::error::{Error, ErrorKind, Result};
@@ -229,7 +228,7 @@ impl Root {
     /// Resolves a path for a write, which must not lead into a `.git`: git runs what stands there.
     fn find_to_write(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let resolved = self.find_file(path)?;
-        match resolved.names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(b".git")) {
+        match resolved.names.iter().any(|name| is_git_dir(name)) {
             true => Err(PathError::GitDir),
             false => Ok(resolved),
         }

@@ -29,6 +29,7 @@ use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::private_paths::private_paths_of;
 use crate::process::SpawnStep;
+use crate::root::{is_git_dir, is_rath_dir};
 
 /// The input of [`plan`].
 pub(super) struct MountRequest<'a> {
@@ -320,7 +321,7 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
             .chain(SECRET_PATHS.iter().map(PathBuf::from))
             .chain(request.own.iter().cloned());
         let mut private = private.filter_map(|private| private.canonicalize().ok());
-        let is_own = path.iter().any(|name| name == ".git" || name == crate::RATH_DIR);
+        let is_own = path.iter().any(|name| is_git_dir(name) || is_rath_dir(name));
         if is_own || private.any(|private| path.starts_with(private)) {
             return Err(wrong(&path, ", which is private"));
         }
@@ -332,16 +333,17 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
     Ok(paths)
 }
 
-/// Fails if a private path in the workspace is a link, or leads through one: a command could remove the link, and put its own in its place.
-pub(super) fn refuse_links(directory: &Path, private: &[PathBuf]) -> Result<()> {
-    for path in private.iter().filter(|path| path.starts_with(directory)) {
-        let mut names = path.ancestors().take_while(|above| *above != directory);
-        if let Some(link) = names.find(|above| above.is_symlink()) {
-            let message = format!("cannot hide `{}` from commands: `{}` is a link", path.display(), link.display());
-            return Err(Error::new(ErrorKind::Config, message).with_hint("work in another directory"));
+/// Fails if a private path in a directory that commands can write is a link, or leads through one: a command could remove the link, and
+/// put its own in its place.
+pub(super) fn refuse_links(directory: &Path, private: &Path) -> Result<()> {
+    let mut names = private.ancestors().take_while(|above| *above != directory);
+    match names.find(|above| above.is_symlink()) {
+        Some(link) => {
+            let message = format!("cannot hide `{}` from commands: `{}` is a link", private.display(), link.display());
+            Err(Error::new(ErrorKind::Config, message).with_hint("let commands write another directory"))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the private files and directories of the home directory.

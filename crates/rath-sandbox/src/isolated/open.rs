@@ -128,10 +128,12 @@ impl IsolatedOptions {
         if [root.path(), &*mount_path].contains(&Path::new("/")) {
             return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
         }
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let nested = match &state.nested {
-            Some(nested) if nested.is_current(root.path()) => nested.clone(),
-            _ => state.nested.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
+        let nested = {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            match &state.nested {
+                Some(nested) if nested.is_current(root.path()) => nested.clone(),
+                _ => state.nested.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
+            }
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -143,18 +145,6 @@ impl IsolatedOptions {
         let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
         let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
         let (dirs, files): (Vec<_>, Vec<_>) = (dirs.collect(), files.collect());
-        mounts::refuse_links(root.path(), &dirs)?;
-        mounts::refuse_links(root.path(), &files)?;
-        let dirs = dirs.into_iter().map(|path| (path, PlaceholderKind::Directory));
-        for (path, kind) in dirs.chain(files.into_iter().map(|path| (path, PlaceholderKind::File))) {
-            if path.starts_with(root.path()) {
-                state.placeholders.create(root.path(), &path, kind).map_err(|error| {
-                    let message = format!("cannot keep commands from creating `{}`", path.display());
-                    Error::new(ErrorKind::Io, message).because(error)
-                })?;
-            }
-        }
-        drop(state);
         let kept_out = self.kept_out();
         // What is in a `.rath` of the workspace is hidden with it.
         let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
@@ -187,6 +177,11 @@ impl IsolatedOptions {
             own: &own,
         };
         refuse_in_writable(&kept_out, &request)?;
+        let writable =
+            [root.path().to_owned()].into_iter().chain(mounts::writable_paths(&request)?).collect::<Vec<_>>();
+        let dirs = dirs.into_iter().map(|path| (path, PlaceholderKind::Directory));
+        let private: Vec<_> = dirs.chain(files.into_iter().map(|path| (path, PlaceholderKind::File))).collect();
+        keep_private(&private, &writable, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
         let (namespace, landlock, temp) = match self.walls {
             Walls::Namespaces => {
                 let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
@@ -261,6 +256,24 @@ impl IsolatedOptions {
             _ => Ok(()),
         }
     }
+}
+
+/// Keeps commands from creating private files that are missing in a directory that commands can write, and fails if one is a link.
+#[cfg(target_os = "linux")]
+fn keep_private(
+    private: &[(PathBuf, PlaceholderKind)],
+    writable: &[PathBuf],
+    placeholders: &mut Placeholders,
+) -> Result<()> {
+    for (path, kind) in private {
+        let Some(above) = writable.iter().find(|above| path.starts_with(above)) else { continue };
+        mounts::refuse_links(above, path)?;
+        placeholders.create(above, path, *kind).map_err(|error| {
+            let message = format!("cannot keep commands from creating `{}`", path.display());
+            Error::new(ErrorKind::Io, message).because(error)
+        })?;
+    }
+    Ok(())
 }
 
 /// Fails if a file that is kept from commands lies in a directory outside of the workspace that they can write.

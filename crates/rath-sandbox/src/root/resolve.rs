@@ -251,6 +251,11 @@ pub(super) fn file_type(stat: &Stat) -> FileType {
 }
 
 /// Returns true if a name in the root is that of the reserved directory. Case is ignored, as on some file systems.
-pub(super) fn is_rath_dir(name: &OsStr) -> bool {
+pub(crate) fn is_rath_dir(name: &OsStr) -> bool {
     name.as_bytes().eq_ignore_ascii_case(super::RATH_DIR.as_bytes())
+}
+
+/// Returns true if a name is that of a repository of git. Case is ignored, as on some file systems.
+pub(crate) fn is_git_dir(name: &OsStr) -> bool {
+    name.as_bytes().eq_ignore_ascii_case(b".git")
 }

@@ -31,6 +31,18 @@ pub(super) fn attacks() -> Vec<Attack> {
         try_in(trial, "isolated:.?at=/work", &[shell("cat .ssh/id")])
     }));
     all.push(Attack::new("a configuration planted in a home", Plane::Walls, HoldsIn::Isolated, try_planted));
+    all.push(Attack::new(
+        "a configuration planted in a home that is writable",
+        Plane::Walls,
+        HoldsIn::Isolated,
+        |trial| try_planted_outside(trial, "~"),
+    ));
+    all.push(Attack::new("a configuration planted from above the home", Plane::Walls, HoldsIn::Isolated, |trial| {
+        try_planted_outside(trial, "~/..")
+    }));
+    all.push(Attack::new("a configuration planted in a part of a home", Plane::Walls, HoldsIn::Isolated, |trial| {
+        try_planted_outside(trial, "~/.local")
+    }));
     all.push(Attack::new("a link in a home replaced by a directory", Plane::Walls, HoldsIn::Isolated, try_linked));
     all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
     all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
@@ -106,6 +118,32 @@ fn try_planted(trial: Trial) -> Observation {
     let run = ["run", "Go.", &model, &script, "--store", "memory:", "--mode", "full", "--sandbox", trial.sandbox.uri()];
     let output = in_home(&place, trial, &run).output().expect("rath runs");
     let planted = [".ssh/authorized_keys", ".config/rath/config.toml", ".netrc"];
+    let is_planted = planted.iter().any(|name| place.path("home").join(name).exists());
+    // The placeholders are gone.
+    assert!(trial.guard == Guard::Off || !place.path("home/.ssh").exists() && !place.path("home/.netrc").exists());
+    Observation::new(is_planted, printed(&output))
+}
+
+/// Writes private files that a home directory does not have yet, from a workspace elsewhere: `writable` is a directory outside that
+/// commands can write.
+fn try_planted_outside(trial: Trial, writable: &str) -> Observation {
+    let place = Place::new();
+    place.write("elsewhere/x", "");
+    place.write("home/.local/share/x", "");
+    let home = place.text("home");
+    let line = format!(
+        "cd '{home}'; mkdir -p .ssh .config/rath .local/share/rath; for f in .ssh/authorized_keys \
+         .config/rath/config.toml .local/share/rath/user.key .netrc; do cp /etc/hostname $f; done; true"
+    );
+    let [model, script] = place.script(&[json!({"calls": [shell(&line)]})]);
+    let sandbox = format!("isolated:.?write={}", writable.replace('~', &home));
+    let run = ["run", "Go.", &model, &script, "--store", "memory:", "--mode", "full", "--sandbox", &sandbox];
+    let mut command = place.command(&run);
+    if trial.guard == Guard::Off {
+        command.env("HOME", place.path("elsewhere"));
+    }
+    let output = command.output().expect("rath runs");
+    let planted = [".ssh/authorized_keys", ".config/rath/config.toml", ".local/share/rath/user.key", ".netrc"];
     let is_planted = planted.iter().any(|name| place.path("home").join(name).exists());
     // The placeholders are gone.
     assert!(trial.guard == Guard::Off || !place.path("home/.ssh").exists() && !place.path("home/.netrc").exists());
