@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rath::prelude::*;
 use rath::record::draw::{count, one_line, preview};
-use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
+use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network, home_directories};
 
 use crate::output::{self, Exit, Failure};
 use crate::sessions::LoadedSession;
@@ -16,16 +16,17 @@ const DEFAULT_PROCESSES: u64 = 1024;
 
 /// Fails if tools would write in the user's home directory, which the user did not ask for.
 pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
-    let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
-    let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
-    match home.zip(directory) {
-        Some((home, directory)) if home.starts_with(&directory) => {
+    let Some(directory) = sandbox.directory().and_then(|directory| directory.canonicalize().ok()) else {
+        return Ok(());
+    };
+    match home_directories().into_iter().find(|home| home.starts_with(&directory)) {
+        Some(home) => {
             let whose = if home == directory { "your home directory" } else { "the directory of your home directory" };
             let message = format!("tools would write in {whose}");
             let hint = "change to the directory of a project, or add `--sandbox isolated:.`";
             Err(Failure::new(message, hint).with_exit(Exit::Waiting))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

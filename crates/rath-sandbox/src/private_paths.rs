@@ -53,11 +53,11 @@ pub(crate) fn private_paths_of(home: &Path) -> impl Iterator<Item = PathBuf> {
 /// ```
 pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
-    let home = home.iter().flat_map(|home| private_paths_of(home));
+    let homes = homes_beside(&directory);
+    let private = homes.iter().flat_map(|home| private_paths_of(home));
     let mut paths = Vec::new();
-    for path in home.chain(own_directories()) {
-        for path in [path.canonicalize().ok(), Some(path)].into_iter().flatten() {
+    for path in private.chain(own_directories()) {
+        for path in [resolved(&path), path] {
             if let Ok(inside) = path.strip_prefix(&directory)
                 && !inside.as_os_str().is_empty()
                 && !paths.iter().any(|known| known == inside)
@@ -69,8 +69,109 @@ pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the directories of the user's key and configuration, if they are not in their usual places in the home directory.
+/// Returns the home directories of the user, without links: the one that `HOME` names, and the one of the account. They may differ, as
+/// under `sudo`, and `HOME` may be empty.
+///
+/// ```
+/// let homes = rath_sandbox::home_directories();
+/// assert!(homes.iter().all(|home| home.is_absolute()));
+/// ```
+pub fn home_directories() -> Vec<PathBuf> {
+    let mut homes: Vec<PathBuf> = Vec::new();
+    for home in named_homes().map(|home| resolved(&home)) {
+        if home != Path::new("/") && !homes.contains(&home) {
+            homes.push(home);
+        }
+    }
+    homes
+}
+
+/// Returns the home directories of the user, with a directory that is one of them, mounted at a second path.
+pub(crate) fn homes_beside(directory: &Path) -> Vec<PathBuf> {
+    let mut homes = home_directories();
+    if !homes.iter().any(|home| home == directory) && homes.iter().any(|home| is_same_directory(home, directory)) {
+        homes.push(directory.to_owned());
+    }
+    homes
+}
+
+/// Returns the home directories of the user as they are named.
+pub(crate) fn named_homes() -> impl Iterator<Item = PathBuf> {
+    std::env::home_dir().into_iter().chain(account_home()).filter(|home| home.is_absolute())
+}
+
+/// Returns the home directory in the list of accounts.
+#[cfg(unix)]
+fn account_home() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let home = home_in(&std::fs::read("/etc/passwd").ok()?, rustix::process::geteuid().as_raw())?.to_owned();
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(&home)))
+}
+
+/// Returns the home directory of a user in a list of accounts.
+#[cfg(unix)]
+fn home_in(accounts: &[u8], user: u32) -> Option<&[u8]> {
+    let user = user.to_string();
+    let mut homes = accounts.split(|byte| *byte == b'\n').filter_map(|account| {
+        // name:password:user:group:comment:home:shell
+        let fields: Vec<_> = account.split(|byte| *byte == b':').collect();
+        (*fields.get(2)? == user.as_bytes()).then_some(*fields.get(5)?)
+    });
+    homes.next()
+}
+
+#[cfg(not(unix))]
+fn account_home() -> Option<PathBuf> {
+    None
+}
+
+#[cfg(unix)]
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    place(one).is_some_and(|found| place(other) == Some(found))
+}
+
+#[cfg(not(unix))]
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    one == other
+}
+
+/// Returns a path without links, as far as it is there.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match found.map(|(above, found)| (found, path.strip_prefix(above))) {
+        Some((found, Ok(missing))) => found.join(missing),
+        _ => path.to_owned(),
+    }
+}
+
+/// Returns the directories of the user's key and configuration as they are named, if they are not in their usual places in the home
+/// directory.
 pub(crate) fn own_directories() -> impl Iterator<Item = PathBuf> {
     let named = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
     named.map(|named| PathBuf::from(named).join("rath")).filter(|path| path.is_absolute())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_of_an_account_is_found() {
+        let accounts = b"# x\nroot:x:0:0:root:/root:/bin/sh\nshort:x:7\nann:x:1000:1000:Ann, A.:/srv/ann:/bin/sh\n";
+        assert_eq!(home_in(accounts, 1000), Some(&b"/srv/ann"[..]));
+        assert_eq!(home_in(accounts, 0), Some(&b"/root"[..]));
+        assert_eq!((home_in(accounts, 7), home_in(accounts, 8)), (None, None));
+    }
+
+    #[test]
+    fn a_path_is_resolved_as_far_as_it_is_there() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let top = folder.path().canonicalize().expect("it is there");
+        std::fs::create_dir(top.join("real")).expect("made");
+        std::os::unix::fs::symlink("real", top.join("link")).expect("a link");
+        assert_eq!(resolved(&top.join("link/a/b")), top.join("real/a/b"));
+        assert_eq!(resolved(&top.join("real/../link")), top.join("real"));
+    }
 }

@@ -11,6 +11,7 @@ mod hidden_edits;
 mod home;
 mod limits;
 mod open_calls;
+mod other_dirs;
 mod permissions;
 mod place;
 mod planted;
@@ -203,6 +204,7 @@ fn attacks() -> Vec<Attack> {
         guarded_files::attacks(),
         put_back::attacks(),
         home::attacks(),
+        other_dirs::attacks(),
         guests::attacks(),
         planted::attacks(),
         open_calls::attacks(),

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::private_paths::home_directories;
+
 /// The largest file of settings that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The most files of settings that are read for one repository.
 const MAX_CONFIG_FILES: usize = 64;
 
-/// Returns the directories of hooks and the included files of a repository, with those that the settings of the user name for all
+/// Returns the directories of hooks and templates, and the included files, of a repository, with those that the settings of the user name for all
 /// repositories. They need not exist.
 ///
 /// `git` is the directory of the repository, and `worktree` the directory with its files.
@@ -18,9 +20,9 @@ pub(super) fn named_paths(worktree: &Path, git: &Path) -> BTreeSet<PathBuf> {
     if let Some(common) = read(&git.join("commondir")) {
         configs.push(git.join(common.trim()).join("config"));
     }
-    let home = std::env::home_dir();
+    let homes = home_directories();
     configs.push("/etc/gitconfig".into());
-    configs.extend(home.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]));
+    configs.extend(homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]));
     configs.extend(std::env::var_os("XDG_CONFIG_HOME").map(|path| PathBuf::from(path).join("git/config")));
     let (mut named, mut seen) = (BTreeSet::new(), BTreeSet::new());
     while let Some(config) = configs.pop().filter(|_| seen.len() < MAX_CONFIG_FILES) {
@@ -29,17 +31,17 @@ pub(super) fn named_paths(worktree: &Path, git: &Path) -> BTreeSet<PathBuf> {
         }
         let text = read(&config).unwrap_or_default();
         for (section, name, value) in settings(&text) {
-            let resolve = |base: &Path| match (value.strip_prefix("~/"), &home) {
-                (Some(below), Some(home)) => home.join(below),
-                _ => base.join(&value),
+            let resolve = |base: &Path| match value.strip_prefix("~/") {
+                Some(below) => homes.iter().map(|home| home.join(below)).collect(),
+                None => vec![base.join(&value)],
             };
             match (&*section, &*name) {
-                ("core", "hookspath") => _ = named.insert(resolve(worktree)),
+                ("core", "hookspath") | ("init", "templatedir") => named.extend(resolve(worktree)),
                 // A condition may hold later, and is not looked at.
                 ("include" | "includeif", "path") => {
-                    let path = resolve(config.parent().unwrap_or(worktree));
-                    named.insert(path.clone());
-                    configs.push(path);
+                    let paths = resolve(config.parent().unwrap_or(worktree));
+                    named.extend(paths.iter().cloned());
+                    configs.extend(paths);
                 }
                 _ => {}
             }

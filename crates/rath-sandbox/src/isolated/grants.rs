@@ -7,10 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::GitAccess;
-use super::mounts::{
-    DEVICES, MountRequest, SECRET_PATHS, hidden_dirs, private_home_paths, visible_dirs, writable_paths,
-};
-use super::nested::NestedProjects;
+use super::mounts::{DEVICES, MountRequest, SECRET_PATHS, hidden_dirs, private_home_paths, visible_dirs};
+use super::nested::NestedPath;
 use crate::error::Result;
 
 /// The files and directories that a command can reach, each with everything below it.
@@ -23,7 +21,7 @@ pub(super) struct Grants {
 impl Grants {
     /// Computes what a command can reach. `temp` is its temporary directory.
     pub(super) fn new(request: &MountRequest<'_>, temp: &Path) -> Result<Self> {
-        let outside = writable_paths(request)?;
+        let outside: Vec<_> = request.outside.iter().map(|(path, _)| path.clone()).collect();
         let own = request.own.iter().cloned();
         let private = private_home_paths(request);
         let secret = SECRET_PATHS.iter().map(PathBuf::from).chain(own).chain(private);
@@ -31,18 +29,16 @@ impl Grants {
         // What no command may reach, wherever it is.
         let mut hidden = canonical(secret.chain(hidden));
         let mut git = Vec::new();
-        for (above, nested) in [(request.directory, request.nested.clone())]
-            .into_iter()
-            .chain(outside.iter().map(|path| Ok((&**path, NestedProjects::find(path)?))).collect::<Result<Vec<_>>>()?)
-        {
-            let paths = |nested: Vec<super::nested::NestedPath>, first: &str| {
-                let nested = nested.into_iter().map(|nested| above.join(nested.path));
+        let others = request.outside.iter().map(|(path, nested)| (&**path, nested));
+        for (above, nested) in [(request.directory, request.nested)].into_iter().chain(others) {
+            let paths = |nested: &[NestedPath], first: &str| {
+                let nested = nested.iter().map(|nested| above.join(&nested.path));
                 nested.chain([above.join(first)]).collect::<Vec<_>>()
             };
-            hidden.extend(canonical(paths(nested.rath, crate::RATH_DIR)));
+            hidden.extend(canonical(paths(&nested.rath, crate::RATH_DIR)));
             if above != request.directory || request.git != GitAccess::Writable {
-                git.extend(canonical(paths(nested.git, ".git")));
-                git.extend(canonical(nested.settings.into_iter().map(|setting| above.join(setting.path))));
+                git.extend(canonical(paths(&nested.git, ".git")));
+                git.extend(canonical(nested.settings.iter().map(|setting| above.join(&setting.path))));
             }
         }
         let covers = hidden_dirs(request);

@@ -37,7 +37,10 @@ pub(super) struct MountRequest<'a> {
     pub(super) directory: &'a Path,
     /// The path at which commands see the workspace.
     pub(super) mount_path: &'a Path,
+    /// The home directory of commands.
     pub(super) home: Option<PathBuf>,
+    /// All home directories of the user, and that of commands.
+    pub(super) homes: &'a [PathBuf],
     pub(super) path: OsString,
     pub(super) host: HostAccess,
     pub(super) network: Network,
@@ -53,6 +56,8 @@ pub(super) struct MountRequest<'a> {
     pub(super) writable: &'a [PathBuf],
     /// Directories with the key and the configuration of the user.
     pub(super) own: &'a [PathBuf],
+    /// The directories of `writable`, without links, and the projects in them.
+    pub(super) outside: &'a [(PathBuf, NestedProjects)],
 }
 
 /// Directories with files of people and services. They are hidden.
@@ -146,10 +151,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let mut plan = MountPlan { ops: Vec::new(), used_slots: 0, writable_dirs: Vec::new(), pinned: BTreeSet::new() };
     let covers = hidden_dirs(request);
     let workspace = plan.detach(SpawnStep::Workspace, request.directory, NO_SETUID | NO_DEVICES, Submounts::Include)?;
-    let writable = writable_paths(request)?;
-    let writable = writable
-        .into_iter()
-        .map(|path| Ok((plan.detach(SpawnStep::Workspace, &path, NO_SETUID | NO_DEVICES, Submounts::Include)?, path)));
+    let writable = request.outside.iter().map(|(path, _)| {
+        Ok((plan.detach(SpawnStep::Workspace, path, NO_SETUID | NO_DEVICES, Submounts::Include)?, path.clone()))
+    });
     let writable = writable.collect::<Result<Vec<_>>>()?;
     // The parts of the repository that a commit writes, and the directory that they are mounted in.
     let mut commit = Vec::new();
@@ -211,14 +215,22 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     for (slot, path) in &writable {
         plan.attach_file(SpawnStep::Workspace, *slot, path)?;
     }
+    // What is covered in the workspace would be seen at its own path.
+    if !request.directory.starts_with(request.mount_path) {
+        let above = writable.iter().find_map(|(_, above)| Some((above, request.directory.strip_prefix(above).ok()?)));
+        above.map_or(Ok(()), |(above, inside)| plan.pin_parents(above, inside))?;
+        plan.cover(empty_dir, request.directory)?;
+    }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
-    let is_shown_in = |path: &Path| writable.iter().any(|(_, above)| path.starts_with(above));
-    let private = private_home_paths(request);
+    let private: Vec<_> = private_home_paths(request).chain(request.own.iter().cloned()).collect();
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    for path in hidden.chain(secret).chain(private).chain(sockets) {
+    // A private path in a directory that commands can write was created if it was missing.
+    let others = hidden.chain(secret).chain(sockets).map(|path| (path, IfMissing::Skip));
+    let mut hidden_dirs: Vec<PathBuf> = Vec::new();
+    for (path, if_missing) in private.into_iter().map(|path| (path, IfMissing::Fail)).chain(others) {
         let path = match path.canonicalize() {
             Ok(path) => path,
             Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => continue,
@@ -229,61 +241,53 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
         };
-        let cover = if path.is_dir() { empty_dir } else { Path::new("/dev/null") };
-        match path.strip_prefix(request.directory) {
-            Ok(inside) => {
-                plan.pin_parents(request.mount_path, inside)?;
-                plan.cover(cover, &request.mount_path.join(inside))?;
-            }
-            Err(_) if is_shown_in(&path) => {
-                let above = writable.iter().map(|(_, above)| above).find(|above| path.starts_with(above));
-                if let Some((above, inside)) = above.and_then(|above| Some((above, path.strip_prefix(above).ok()?))) {
-                    plan.pin_parents(above, inside)?;
-                }
-                plan.cover(cover, &path)?;
+        // What is in a hidden directory is hidden with it.
+        if hidden_dirs.iter().any(|hidden| path.starts_with(hidden)) {
+            continue;
+        }
+        let is_dir = path.is_dir();
+        let cover = if is_dir { empty_dir } else { Path::new("/dev/null") };
+        let workspace = (request.directory, request.mount_path);
+        let roots = [workspace].into_iter().chain(writable.iter().map(|(_, above)| (&**above, &**above)));
+        let mut roots = roots.filter_map(|(root, at)| Some((at, path.strip_prefix(root).ok()?)));
+        match roots.next() {
+            Some((at, inside)) => {
+                plan.pin_parents(at, inside)?;
+                plan.cover_or(if_missing, cover, &at.join(inside))?;
             }
             // A directory in the home directory may be shown, because it is on `PATH`.
-            Err(_) if shown_paths.iter().any(|shown| path.starts_with(shown)) => plan.cover(cover, &path)?,
-            Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
-            Err(_) => plan.cover(cover, &path)?,
+            None if shown_paths.iter().any(|shown| path.starts_with(shown)) => plan.cover(cover, &path)?,
+            None if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
+            None => plan.cover(cover, &path)?,
         }
+        hidden_dirs.extend(is_dir.then_some(path));
     }
     if let (None, Some(git)) = (request.commit, request.git_directory) {
         plan.protect_git(request, git, IfMissing::Skip)?;
     }
     let is_replaced = |path: &Path| request.commit.is_some() && request.git_directory == Some(path);
-    for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
-        if request.git != GitAccess::Writable {
-            plan.pin_parents(request.mount_path, &git.path)?;
-        }
-        plan.protect_git(request, &git.path, IfMissing::Fail)?;
-    }
     if request.git != GitAccess::Writable {
-        plan.protect_settings(request.mount_path, request.nested)?;
+        plan.protect_projects(request.mount_path, request.nested, is_replaced)?;
     }
     for (slot, at) in commit {
         plan.push(SpawnStep::Workspace, MountOp::Attach { slot, at: c_path(&at)? });
     }
     let mut own: Vec<_> = request.nested.rath.iter().map(|rath| request.mount_path.join(&rath.path)).collect();
-    for (_, above) in &writable {
+    for (above, nested) in request.outside {
+        // Those of a workspace that is in there are treated above.
+        let is_workspace = |path: &Path| {
+            let path = above.join(path);
+            path.starts_with(request.directory) || path.starts_with(request.mount_path)
+        };
         let (at, if_missing) = (c_path(&above.join(".git"))?, IfMissing::Skip);
         plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         plan.cover(empty_dir, &above.join(crate::RATH_DIR))?;
-        let nested = NestedProjects::find(above)?;
-        // Those of a workspace that is in there are treated above.
-        let is_elsewhere = |path: &PathBuf| !path.starts_with(request.mount_path);
-        for path in nested.git.iter().map(|git| above.join(&git.path)).filter(is_elsewhere) {
-            let (at, if_missing) = (c_path(&path)?, IfMissing::Fail);
-            plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
-        }
-        if !request.mount_path.starts_with(above) {
-            plan.protect_settings(above, &nested)?;
-        }
-        own.extend(nested.rath.iter().map(|rath| above.join(&rath.path)).filter(is_elsewhere));
+        plan.protect_projects(above, nested, is_workspace)?;
+        let rath = nested.rath.iter().map(|rath| &rath.path).filter(|path| !is_workspace(path));
+        own.extend(rath.map(|path| above.join(path)));
     }
     for path in own {
-        let (from, at, if_missing) = (c_path(empty_dir)?, c_path(&path)?, IfMissing::Fail);
-        plan.push(SpawnStep::Cover, MountOp::Cover { from, at, if_missing });
+        plan.cover_or(IfMissing::Fail, empty_dir, &path)?;
     }
     // Covered even if it is missing now: it may be created before a later command.
     plan.cover(empty_dir, &request.mount_path.join(crate::RATH_DIR))?;
@@ -348,12 +352,12 @@ pub(super) fn refuse_links(directory: &Path, private: &Path) -> Result<()> {
 
 /// Returns the private files and directories of the home directory.
 pub(super) fn private_home_paths(request: &MountRequest<'_>) -> impl Iterator<Item = PathBuf> {
-    request.home.iter().flat_map(|home| private_paths_of(home))
+    request.homes.iter().flat_map(|home| private_paths_of(home))
 }
 
 /// Returns the directories that are hidden, without those inside others.
 pub(super) fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
-    let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.home.clone()).collect();
+    let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.homes.iter().cloned()).collect();
     let programs: Vec<_> = LINKED_PROGRAM_DIRS.iter().filter_map(|path| Path::new(path).canonicalize().ok()).collect();
     covers.extend(directories_in(SERVICE_DIR).filter(|path| !programs.contains(path)));
     if request.host == HostAccess::Hidden {
@@ -388,7 +392,7 @@ pub(super) fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Ve
         let Ok(path) = path.canonicalize() else { continue };
         let is_hidden = covers.iter().any(|cover| path.starts_with(cover) && path != *cover);
         // A home directory on `PATH` would be shown with all its files.
-        let is_home = request.home.as_ref().is_some_and(|home| home.starts_with(&path));
+        let is_home = request.homes.iter().any(|home| home.starts_with(&path));
         let is_visible = path.starts_with(request.mount_path) || visible.iter().any(|above| path.starts_with(above));
         if is_hidden && !is_home && !is_visible && path.is_dir() {
             visible.push(path);
@@ -452,7 +456,12 @@ impl MountPlan {
 
     /// Hides a path, if it exists, under a bind mount of another.
     fn cover(&mut self, with: &Path, at: &Path) -> Result<()> {
-        let (from, at, if_missing) = (c_path(with)?, c_path(at)?, IfMissing::Skip);
+        self.cover_or(IfMissing::Skip, with, at)
+    }
+
+    /// Hides a path under a bind mount of another.
+    fn cover_or(&mut self, if_missing: IfMissing, with: &Path, at: &Path) -> Result<()> {
+        let (from, at) = (c_path(with)?, c_path(at)?);
         self.push(SpawnStep::Cover, MountOp::Cover { from, at, if_missing });
         Ok(())
     }
@@ -481,13 +490,20 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Makes the hooks and settings that repositories name read-only. The directories above them cannot be renamed: another would take
-    /// their place.
-    fn protect_settings(&mut self, above: &Path, nested: &NestedProjects) -> Result<()> {
-        for setting in &nested.settings {
-            self.pin_parents(above, &setting.path)?;
+    /// Makes the repositories below a directory read-only, with the hooks and settings that they name. The directories above them cannot be
+    /// renamed: others would take their place.
+    fn protect_projects(
+        &mut self,
+        above: &Path,
+        projects: &NestedProjects,
+        is_left_out: impl Fn(&Path) -> bool,
+    ) -> Result<()> {
+        let protected = projects.git.iter().chain(&projects.settings).map(|nested| &*nested.path);
+        let protected: Vec<_> = protected.filter(|path| !is_left_out(path)).collect();
+        for path in &protected {
+            self.pin_parents(above, path)?;
         }
-        for path in nested.settings.iter().map(|setting| &setting.path) {
+        for path in protected {
             let (at, if_missing) = (c_path(&above.join(path))?, IfMissing::Fail);
             self.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         }

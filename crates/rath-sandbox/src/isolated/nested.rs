@@ -98,7 +98,8 @@ impl NestedProjects {
     fn find_settings(&mut self, workspace: &Path, repositories: &[PathBuf]) {
         let Ok(workspace) = workspace.canonicalize() else { return };
         let mut inside = std::collections::BTreeSet::new();
-        for git in repositories {
+        // Also where no repository is: those that the user's own settings name.
+        for git in [Path::new(".git")].into_iter().chain(repositories.iter().map(|git| &**git)) {
             let path = workspace.join(git);
             let Some(worktree) = path.parent() else { continue };
             let git = named_repository(&path).unwrap_or_else(|| path.clone());

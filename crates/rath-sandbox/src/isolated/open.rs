@@ -15,7 +15,7 @@ use super::options::IsolatedOptions;
 #[cfg(target_os = "linux")]
 use super::options::{GitAccess, MountPath, Walls};
 #[cfg(target_os = "linux")]
-use super::placeholders::{PlaceholderKind, Placeholders};
+use super::placeholders::{PlaceholderKind, Placeholders, PrivatePath};
 use super::{Confinement, Namespace};
 #[cfg(target_os = "linux")]
 use super::{mounts, seccomp};
@@ -32,7 +32,9 @@ use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
 #[cfg(target_os = "linux")]
-use crate::private_paths::{PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, own_directories};
+use crate::private_paths::{
+    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, homes_beside, named_homes, own_directories, resolved,
+};
 use crate::root::Root;
 use crate::temp_dir::TempDir;
 
@@ -48,6 +50,11 @@ pub(super) struct OpeningState {
 pub(super) struct OpenIsolated {
     pub(super) root: Root,
     pub(super) nested: Arc<NestedProjects>,
+    /// The other directories that commands can write, with the projects in them.
+    outside: Vec<(PathBuf, NestedProjects)>,
+    /// The private paths in directories that commands can write.
+    #[cfg(target_os = "linux")]
+    private: Vec<PrivatePath>,
     /// The paths that are kept out besides those of the settings.
     pub(super) kept_out: Vec<PathBuf>,
     pub(super) namespace: Option<Arc<Namespace>>,
@@ -80,7 +87,8 @@ impl std::fmt::Debug for OpenIsolated {
 const DEFAULT_MAX_PROCESSES: u64 = 1024;
 
 impl IsolatedOptions {
-    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved.
+    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved. Private paths
+    /// that are missing by now are created again.
     pub(super) fn get_or_open(
         &self,
         state: &Mutex<OpeningState>,
@@ -88,7 +96,9 @@ impl IsolatedOptions {
     ) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         match &*opened {
-            Some(opened) if opened.kept_out == self.kept_out() && opened.nested.is_current(opened.root.path()) => {
+            Some(opened) if opened.kept_out == self.kept_out() && opened.is_current() => {
+                #[cfg(target_os = "linux")]
+                keep_private(&opened.private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
                 Ok(opened.clone())
             }
             _ => Ok(opened.insert(Arc::new(self.open(state)?)).clone()),
@@ -128,6 +138,10 @@ impl IsolatedOptions {
         if [root.path(), &*mount_path].contains(&Path::new("/")) {
             return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
         }
+        if mount_path != root.path() && mount_path.starts_with(root.path()) {
+            let message = format!("wanted a path outside of the workspace as `at`, found `{}`", mount_path.display());
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         let nested = {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             match &state.nested {
@@ -137,14 +151,12 @@ impl IsolatedOptions {
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        // Without the variable the system knows the home directory of the user.
-        let home = variable("HOME").map(PathBuf::from).or_else(std::env::home_dir).filter(|home| home.is_absolute());
-        let home = home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/"));
+        let mut homes = homes_beside(root.path());
+        let named = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(|home| resolved(&home));
+        let home = named.filter(|home| home != Path::new("/")).or_else(|| homes.first().cloned());
+        homes.extend(home.clone().filter(|home| !homes.contains(home)));
         // The user's key and configuration, if they are not in the home directory, which is hidden.
-        let own: Vec<PathBuf> = own_directories().collect();
-        let dirs = home.iter().flat_map(|home| PRIVATE_HOME_DIRS.map(|name| home.join(name))).chain(own.clone());
-        let files = home.iter().flat_map(|home| PRIVATE_HOME_FILES.map(|name| home.join(name)));
-        let (dirs, files): (Vec<_>, Vec<_>) = (dirs.collect(), files.collect());
+        let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();
         let kept_out = self.kept_out();
         // What is in a `.rath` of the workspace is hidden with it.
         let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
@@ -160,10 +172,11 @@ impl IsolatedOptions {
             GitAccess::Commit if git.starts_with(root.path()) => CommitDir::prepare(&git)?,
             _ => None,
         };
-        let request = mounts::MountRequest {
+        let mut request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
             home,
+            homes: &homes,
             path: variable("PATH").unwrap_or_default(),
             host: self.host,
             network: self.network,
@@ -175,13 +188,16 @@ impl IsolatedOptions {
             shown: &self.shown,
             writable: &self.writable,
             own: &own,
+            outside: &[],
         };
         refuse_in_writable(&kept_out, &request)?;
-        let writable =
-            [root.path().to_owned()].into_iter().chain(mounts::writable_paths(&request)?).collect::<Vec<_>>();
-        let dirs = dirs.into_iter().map(|path| (path, PlaceholderKind::Directory));
-        let private: Vec<_> = dirs.chain(files.into_iter().map(|path| (path, PlaceholderKind::File))).collect();
-        keep_private(&private, &writable, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
+        let writable = mounts::writable_paths(&request)?;
+        let roots: Vec<&Path> = [root.path()].into_iter().chain(writable.iter().map(|path| &**path)).collect();
+        let private = private_in(&roots, &homes, &own)?;
+        keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
+        let outside = writable.iter().map(|path| Ok((path.clone(), NestedProjects::find(path)?)));
+        let outside = outside.collect::<Result<Vec<_>>>()?;
+        request.outside = &outside;
         let (namespace, landlock, temp) = match self.walls {
             Walls::Namespaces => {
                 let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
@@ -209,6 +225,8 @@ impl IsolatedOptions {
         Ok(OpenIsolated {
             root,
             nested,
+            outside,
+            private,
             kept_out,
             namespace,
             confinement,
@@ -258,22 +276,42 @@ impl IsolatedOptions {
     }
 }
 
-/// Keeps commands from creating private files that are missing in a directory that commands can write, and fails if one is a link.
-#[cfg(target_os = "linux")]
-fn keep_private(
-    private: &[(PathBuf, PlaceholderKind)],
-    writable: &[PathBuf],
-    placeholders: &mut Placeholders,
-) -> Result<()> {
-    for (path, kind) in private {
-        let Some(above) = writable.iter().find(|above| path.starts_with(above)) else { continue };
-        mounts::refuse_links(above, path)?;
-        placeholders.create(above, path, *kind).map_err(|error| {
-            let message = format!("cannot keep commands from creating `{}`", path.display());
-            Error::new(ErrorKind::Io, message).because(error)
-        })?;
+impl OpenIsolated {
+    /// Returns true if the projects that are protected are where they were found.
+    fn is_current(&self) -> bool {
+        let mut outside = self.outside.iter();
+        self.nested.is_current(self.root.path()) && outside.all(|(above, nested)| nested.is_current(above))
     }
-    Ok(())
+}
+
+/// Returns the private paths in directories that commands can write. Fails if one is a link, or leads through one.
+#[cfg(target_os = "linux")]
+fn private_in(roots: &[&Path], homes: &[PathBuf], own: &[PathBuf]) -> Result<Vec<PrivatePath>> {
+    let of_home = |home: &PathBuf| {
+        let dirs = PRIVATE_HOME_DIRS.map(|name| (home.join(name), PlaceholderKind::Directory));
+        let files = PRIVATE_HOME_FILES.map(|name| (home.join(name), PlaceholderKind::File));
+        let paths = dirs.into_iter().chain(files);
+        paths.map(|(path, kind)| PrivatePath { path, kind, home: Some(home.clone()) }).collect::<Vec<_>>()
+    };
+    let own = own.iter().map(|path| PrivatePath { path: path.clone(), kind: PlaceholderKind::Directory, home: None });
+    let above = |path: &Path| roots.iter().copied().find(|above| path.starts_with(above));
+    let private: Vec<_> = homes.iter().flat_map(of_home).chain(own).filter(|it| above(&it.path).is_some()).collect();
+    let named: Vec<_> = named_homes().collect();
+    for path in private.iter().map(|private| &private.path).chain(&named) {
+        above(path).map_or(Ok(()), |above| mounts::refuse_links(above, path))?;
+    }
+    Ok(private)
+}
+
+/// Keeps commands from creating private files that are missing.
+#[cfg(target_os = "linux")]
+fn keep_private(private: &[PrivatePath], placeholders: &mut Placeholders) -> Result<()> {
+    private.iter().try_for_each(|private| {
+        placeholders.create(private).map_err(|error| {
+            let message = format!("cannot keep commands from creating `{}`", private.path.display());
+            Error::new(ErrorKind::Io, message).because(error)
+        })
+    })
 }
 
 /// Fails if a file that is kept from commands lies in a directory outside of the workspace that they can write.

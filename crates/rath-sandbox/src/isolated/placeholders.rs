@@ -9,16 +9,24 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// The files and directories that were created, for each directory that commands can write.
+/// The files and directories that were created, for each home directory.
 #[derive(Debug, Default)]
 pub(super) struct Placeholders {
-    directories: Vec<LockedDir>,
+    homes: Vec<LockedHome>,
 }
 
-/// A directory with placeholders. They are removed with the value, unless they have content by then, or another process hides them
+/// A private path, and the home directory that it belongs to. The directories of the key and the configuration belong to rath.
+#[derive(Clone, Debug)]
+pub(super) struct PrivatePath {
+    pub(super) path: PathBuf,
+    pub(super) kind: PlaceholderKind,
+    pub(super) home: Option<PathBuf>,
+}
+
+/// A home directory with placeholders. They are removed with the value, unless they have content by then, or another process hides them
 /// too: removing what is hidden would show it to the commands of that process.
 #[derive(Debug)]
-struct LockedDir {
+struct LockedHome {
     path: PathBuf,
     /// The directory, with a shared lock as long as the placeholders are needed.
     lock: File,
@@ -39,22 +47,39 @@ pub(crate) enum PlaceholderKind {
 }
 
 impl Placeholders {
-    /// Creates a path below a directory, unless something is there.
-    pub(super) fn create(&mut self, directory: &Path, path: &Path, kind: PlaceholderKind) -> io::Result<()> {
-        let known = self.directories.iter().position(|known| known.path == directory);
-        let nth = known.unwrap_or(self.directories.len());
+    /// Creates a private path, unless something is there.
+    ///
+    /// Every process that hides it locks the same directory: the home directory, wherever the writable directory begins. What belongs
+    /// to rath stays, and needs no lock.
+    pub(super) fn create(&mut self, private: &PrivatePath) -> io::Result<()> {
+        let PrivatePath { path, kind, home } = private;
+        let Some(home) = home else { return create_missing(path, *kind).map(|_| ()) };
+        let known = self.homes.iter().position(|known| known.path == *home);
+        let nth = known.unwrap_or(self.homes.len());
         if known.is_none() {
-            let lock = lock_shared(directory, MAX_LOCK_WAIT)?;
-            self.directories.push(LockedDir { path: directory.to_owned(), lock, created: Vec::new() });
+            let created = create_missing(home, PlaceholderKind::Directory)?;
+            let lock = lock_shared(home, MAX_LOCK_WAIT)?;
+            self.homes.push(LockedHome { path: home.clone(), lock, created });
         }
-        let above = path.ancestors().skip(1).take_while(|above| *above != directory);
-        let mut parents: Vec<_> = above.collect();
-        parents.reverse();
-        for parent in parents {
-            self.directories[nth].create_one(parent, PlaceholderKind::Directory)?;
-        }
-        self.directories[nth].create_one(path, kind)
+        self.homes[nth].created.extend(create_missing(path, *kind)?);
+        Ok(())
     }
+}
+
+/// Creates a path, and the directories above it. Returns those that were missing.
+fn create_missing(path: &Path, kind: PlaceholderKind) -> io::Result<Vec<PathBuf>> {
+    let mut missing: Vec<_> = path.ancestors().take_while(|path| path.symlink_metadata().is_err()).collect();
+    missing.reverse();
+    let mut created = Vec::new();
+    for missing in missing {
+        let kind = if missing == path { kind } else { PlaceholderKind::Directory };
+        match create_one(missing, kind) {
+            Ok(()) => created.push(missing.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(created)
 }
 
 /// Opens a directory with a shared lock. Fails if another process keeps it locked for longer than `wait`.
@@ -76,27 +101,16 @@ fn lock_shared(directory: &Path, wait: Duration) -> io::Result<File> {
     }
 }
 
-impl LockedDir {
-    fn create_one(&mut self, path: &Path, kind: PlaceholderKind) -> io::Result<()> {
-        let created = match kind {
-            PlaceholderKind::Directory => create_private_dir(path),
-            PlaceholderKind::File => File::options().write(true).create_new(true).open(path).map(|_| ()),
-        };
-        match created {
-            Ok(()) => self.created.push(path.to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+/// Creates a file or directory that only the user can read: if it stays behind, other programs fill it.
+fn create_one(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    match kind {
+        PlaceholderKind::Directory => fs::DirBuilder::new().mode(0o700).create(path),
+        PlaceholderKind::File => File::options().write(true).create_new(true).mode(0o600).open(path).map(|_| ()),
     }
 }
 
-fn create_private_dir(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-impl Drop for LockedDir {
+impl Drop for LockedHome {
     fn drop(&mut self) {
         if rustix::fs::flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;

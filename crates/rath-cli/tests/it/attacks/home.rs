@@ -181,7 +181,7 @@ fn try_start(trial: Trial, directory: &str) -> Observation {
     let call = tool("write_file", json!({"path": "new", "text": EVIL}));
     let [model, script] = place.script(&[json!({"calls": [call]})]);
     let mut command = place.command(&["run", "Go.", &model, &script, "--mode", "full"]);
-    let home = if trial.guard == Guard::On { "home" } else { "elsewhere/none" };
+    let home = if trial.guard == Guard::On { "home" } else { "/none" };
     let output = command.current_dir(place.path(directory)).env("HOME", place.path(home)).output().expect("rath runs");
     Observation::new(place.path(directory).join("new").exists(), printed(&output))
 }
