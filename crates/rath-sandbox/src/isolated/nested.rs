@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::git_settings::named_paths;
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::{is_git_dir, is_rath_dir};
 
 /// The nested projects of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,8 +62,8 @@ impl NestedProjects {
             for entry in entries.flatten() {
                 let (path, kind) = (directory.join(entry.file_name()), entry.file_type());
                 let found = match entry.file_name() {
-                    name if name == crate::RATH_DIR => &mut nested.rath,
-                    name if name == ".git" => &mut nested.git,
+                    name if is_rath_dir(&name) => &mut nested.rath,
+                    name if is_git_dir(&name) => &mut nested.git,
                     name => {
                         parts += usize::from(REPOSITORY_PARTS.iter().any(|part| name == *part));
                         if kind.is_ok_and(|kind| kind.is_dir()) {
@@ -71,10 +72,12 @@ impl NestedProjects {
                         continue;
                     }
                 };
-                if !is_top && !kind.is_ok_and(|kind| kind.is_symlink()) {
+                // Those of the workspace itself are treated with it.
+                let is_of_workspace = is_top && [crate::RATH_DIR, ".git"].iter().any(|own| entry.file_name() == *own);
+                if !is_of_workspace && !kind.is_ok_and(|kind| kind.is_symlink()) {
                     found.extend(NestedPath::new(workspace, path.clone()));
                 }
-                if entry.file_name() == ".git" {
+                if is_git_dir(&entry.file_name()) {
                     repositories.push(path.clone());
                     nested
                         .git
@@ -108,7 +111,7 @@ impl NestedProjects {
         }
         // The workspace as a whole cannot be read-only, and what is in these directories is protected with them.
         let is_apart = |path: &PathBuf| {
-            !path.as_os_str().is_empty() && !path.iter().any(|name| name == ".git" || name == crate::RATH_DIR)
+            !path.as_os_str().is_empty() && !path.iter().any(|name| is_git_dir(name) || is_rath_dir(name))
         };
         let settings = inside.into_iter().filter(is_apart).filter_map(|path| NestedPath::new(&workspace, path));
         self.settings = settings.take(MAX_NESTED_PROJECTS).collect();
@@ -128,7 +131,7 @@ fn git_directory(workspace: &Path, git: &Path) -> Option<PathBuf> {
     let named = named_repository(&workspace.join(git))?;
     let inside = named.canonicalize().ok()?.strip_prefix(workspace.canonicalize().ok()?).ok()?.to_owned();
     // A repository in the `.git` of another is protected with it.
-    let is_protected = inside.iter().any(|name| name == ".git") || inside.as_os_str().is_empty();
+    let is_protected = inside.iter().any(is_git_dir) || inside.as_os_str().is_empty();
     (!is_protected).then_some(inside)
 }
 

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::place::{EVIL, Place, printed, shell, tool, with_guard};
-use super::{Attack, Guard, HoldsIn, Observation, Plane, Trial};
+use super::{Attack, Guard, HoldsIn, Observation, Plane, SandboxKind, Trial};
 
 pub(super) fn attacks() -> Vec<Attack> {
     let left = LEFT_BEHIND.iter().map(|(name, file, line)| {
@@ -14,8 +14,11 @@ pub(super) fn attacks() -> Vec<Attack> {
     let written = WRITTEN
         .iter()
         .map(|(name, file)| Attack::new(name, Plane::Permissions, HoldsIn::Both, move |trial| try_tool(trial, file)));
+    let existing = OTHER_SPELLINGS
+        .iter()
+        .map(|(name, file)| Attack::new(name, Plane::Walls, HoldsIn::Isolated, move |trial| try_existing(trial, file)));
     let named = Attack::new("a build file that no one looks at", Plane::Permissions, HoldsIn::Both, try_build_file);
-    left.chain(written).chain([named]).collect()
+    left.chain(written).chain(existing).chain([named]).collect()
 }
 
 type LeftRow = (&'static str, &'static str, &'static str);
@@ -104,6 +107,28 @@ fn try_command(trial: Trial, file: &str, line: &str) -> Observation {
         file => place.path("work").join(file).symlink_metadata().is_ok(),
     };
     Observation::new(is_left, printed(&output))
+}
+
+/// Files in directories that are a `.git` or `.rath` on a file system that does not tell capitals from small letters.
+const OTHER_SPELLINGS: &[WrittenRow] = &[
+    ("settings of a shell in a repository in capitals", ".GIT/.envrc"),
+    ("a hook in a repository in capitals below", "sub/.Git/hooks/pre-commit"),
+    ("settings of a shell in a .rath in capitals", ".RATH/.envrc"),
+    ("settings of a shell in a .rath in capitals below", "sub/.Rath/.envrc"),
+];
+
+/// Changes a file that is there, and leaves others beside it.
+fn try_existing(trial: Trial, file: &str) -> Observation {
+    let place = Place::new();
+    place.write("work/b", EVIL);
+    place.write(&format!("work/{file}"), "as before");
+    let (directory, _) = file.rsplit_once('/').expect("a directory");
+    let sandbox = if trial.guard == Guard::On { trial.sandbox } else { SandboxKind::Local };
+    let line = format!("cp b {file}; cp b {directory}/.zshrc; mkdir {directory}/d; cp b {directory}/d/.envrc");
+    let output = place.agent(sandbox, &[shell(&line)], &["--mode", "full"]);
+    let is_changed = place.read(&format!("work/{file}")) != "as before";
+    let is_left = [".zshrc", "d/.envrc"].iter().any(|name| place.path("work").join(directory).join(name).exists());
+    Observation::new(is_changed || is_left, printed(&output))
 }
 
 type WrittenRow = (&'static str, &'static str);
