@@ -10,6 +10,7 @@ use super::Session;
 use crate::error::ErrorKind;
 use crate::policy::Rule;
 use crate::session::{Error, Result};
+use crate::tool::never_made;
 
 impl Session {
     /// Records the decisions that are made through this session and its forks under the name of a person.
@@ -47,18 +48,22 @@ impl Session {
         Ok(self.push(Denied::new(call.id, reason).with_origin(origin).with_by(self.person())))
     }
 
-    /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.
+    /// Closes a call in doubt without running it again. The model reads that its outcome is unknown, or why it is never made.
     ///
     /// Its files are looked at first: what changed since the call began is recorded as changed by the call or by others.
     pub async fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
-        const WHY: &str = "unknown: it was started, and whether it took effect is not known; it was not made again";
+        const NOT_KNOWN: &str = "and whether it took effect is not known; it was not made again";
         let call = call.into();
-        if matches!(self.open_call(&call)?.progress, Progress::New | Progress::Held | Progress::Approved) {
+        let progress = self.open_call(&call)?.progress;
+        if matches!(progress, Progress::New | Progress::Held | Progress::Approved) {
             let message = format!("the call `{call}` was not started");
             let hint = "refuse it with `session.deny(call, reason)`";
             return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
         }
-        self.close(call, Outcome::Unknown, WHY.into()).await
+        let start = if progress == Progress::HeldUnknown { "may have been" } else { "was" };
+        let unknown = || (Outcome::Unknown, format!("unknown: it {start} started, {NOT_KNOWN}"));
+        let (outcome, text) = never_made(&progress).unwrap_or_else(unknown);
+        self.close(call, outcome, text.into()).await
     }
 
     /// Closes a call in doubt with a result that a person found out. The model reads it as the output of the tool.

@@ -23,6 +23,7 @@ use rath_record::{CallId, Text};
 
 use self::decided_paths::DecidedPaths;
 use self::files::{FileChanges, RoundFiles};
+pub(crate) use self::plan::never_made;
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
 use super::output::truncate;
 use super::schedule::{TouchSet, normalize_path};

@@ -809,3 +809,26 @@ fn a_call_that_is_made_again_after_a_crash_is_decided_anew() {
         assert_eq!(found, expected, "{told}");
     }
 }
+
+#[test]
+fn a_skipped_call_is_not_said_to_be_started_if_it_was_not() {
+    let open = || {
+        let mut session = Session::user("go");
+        session.push(Chunk::calls([Call::new("c1", "pay", "{}")]));
+        session
+    };
+    let check = |mut session: Session, expected: &str| {
+        block_on(session.skip("c1")).expect("it is open");
+        let log = log(&session);
+        assert!(log.contains(expected), "{log}");
+    };
+    let mut denied = open();
+    denied.deny("c1", "not today").expect("it waits");
+    check(denied, "tool result: c1 denied: not today");
+    let mut superseded = open();
+    superseded.push(Chunk::user("Something else."));
+    check(superseded, "not made, or not finished");
+    let mut started = open();
+    started.push(ToolStarted::new("c1"));
+    check(started, "tool result: c1 unknown: it was started");
+}

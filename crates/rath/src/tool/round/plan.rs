@@ -118,14 +118,9 @@ impl CallOutcome {
 /// Decides which action a call needs.
 pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
     let PendingCall { origin, call, progress, .. } = pending;
-    let action = match &progress {
-        Progress::Denied { reason } => {
-            CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
-        }
-        Progress::Forgotten => CallAction::Close(CallOutcome::new(Outcome::Unknown, FORGOTTEN)),
-        Progress::Ambiguous => CallAction::Close(CallOutcome::new(Outcome::Unknown, AMBIGUOUS)),
-        Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
-        _ => match parse_call(tools, &call) {
+    let action = match never_made(&progress) {
+        Some((outcome, text)) => CallAction::Close(CallOutcome::new(outcome, text)),
+        None => match parse_call(tools, &call) {
             // The tool may have been another one then, and the call may have taken effect.
             Err(_) if progress.is_in_doubt() => CallAction::AskEnd,
             Err(outcome) => CallAction::Close(outcome),
@@ -141,6 +136,17 @@ pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
         },
     };
     CallPlan { call, origin, action }
+}
+
+/// Returns the outcome of a call that is never made, with its text for the model; none if the call can be made.
+pub(crate) fn never_made(progress: &Progress) -> Option<(Outcome, String)> {
+    match progress {
+        Progress::Denied { reason } => Some((Outcome::Denied, format!("denied: {reason}"))),
+        Progress::Forgotten => Some((Outcome::Unknown, FORGOTTEN.to_owned())),
+        Progress::Ambiguous => Some((Outcome::Unknown, AMBIGUOUS.to_owned())),
+        Progress::Superseded => Some((Outcome::Denied, SUPERSEDED.to_owned())),
+        _ => None,
+    }
 }
 
 const FORGOTTEN: &str = "unknown: what was asked for was forgotten; it was not made again";
