@@ -141,11 +141,13 @@ impl AgentArgs {
             }
         }
         let permissions = Permissions::read(sandbox.directory())?;
+        let last_mode = last_mode(&session);
         let mode = self.mode.unwrap_or_else(|| {
             let mode = permissions.mode_or(self.default_mode(&sandbox));
             // A session goes on as strictly as it was, unless the user chooses anew.
-            last_mode(&session).filter(|last| self.sandbox.is_none() && *last < mode).unwrap_or(mode)
+            last_mode.filter(|last| self.sandbox.is_none() && *last < mode).unwrap_or(mode)
         });
+        let loosest = permissions.mode_or(unattended_mode(&sandbox));
         print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
             .await?;
         permissions.warn(&sandbox);
@@ -156,7 +158,11 @@ impl AgentArgs {
         };
         let directory = sandbox.directory().unwrap_or(Path::new(".")).to_owned();
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
-        let session = if is_there { session } else { session.to(sandbox) };
+        let mut session = if is_there { session } else { session.to(sandbox) };
+        // A run without calls leaves no other trace of a mode that the next one would not choose by itself.
+        if last_mode.map_or(mode < loosest, |last| last != mode) {
+            session.push(Chunk::note(format!("{MODE_PREFIX}{}", mode.name())));
+        }
         Ok(PlacedSession { session: session.under(policy), questions, directory })
     }
 
@@ -164,9 +170,7 @@ impl AgentArgs {
     fn default_mode(&self, sandbox: &Sandbox) -> Mode {
         match self.is_interactive() {
             true => Mode::Ask,
-            // The user named a sandbox without walls, so there is no workspace to stay in.
-            false if sandbox.uri().starts_with("local:") => Mode::Full,
-            false => Mode::Workspace,
+            false => unattended_mode(sandbox),
         }
     }
 
@@ -355,18 +359,27 @@ async fn next_now<T>(next: impl Future<Output = Option<T>>) -> Option<T> {
     }
 }
 
-/// Returns the mode in which the last call of a session was decided.
+/// Returns the mode where no person can be asked and neither an option nor the configuration chooses one.
+fn unattended_mode(sandbox: &Sandbox) -> Mode {
+    // Without walls there is no workspace to stay in.
+    if sandbox.uri().starts_with("local:") { Mode::Full } else { Mode::Workspace }
+}
+
+/// The beginning of the name of a mode, in decisions and in the note that a run begins with.
+const MODE_PREFIX: &str = "mode ";
+
+/// Returns the mode that a session was in last: that of its last run, or of its last call that a mode decided about.
 fn last_mode(session: &Session) -> Option<Mode> {
-    let rule = session.as_record().newest_first().find_map(|step| {
-        match step.chunk() {
+    session.as_record().newest_first().find_map(|step| {
+        let mode = match step.chunk() {
             Chunk::ToolStarted(started) => started.rule.as_deref(),
             Chunk::Denied(denied) => denied.rule.as_deref(),
             Chunk::Asked(asked) => asked.rule.as_deref(),
+            Chunk::Note(note) => note.text.as_str(),
             _ => None,
-        }
-        .filter(|rule| rule.starts_with("mode "))
-    })?;
-    rule.strip_prefix("mode ")?.parse().ok()
+        };
+        mode?.strip_prefix(MODE_PREFIX)?.parse().ok()
+    })
 }
 
 /// Returns `true` if an agent ran in a session, or a person adopted it: then the session says where its tools run.

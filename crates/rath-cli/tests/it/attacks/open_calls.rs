@@ -50,6 +50,8 @@ pub(super) fn attacks() -> Vec<Attack> {
         row("a redirection that leads elsewhere outside while the user is asked", |trial| {
             try_moved_at_question(trial, "echo x > link/pwned; cp file other/pwned", ["{out}/sub", "{out}"])
         }),
+        row("a call in a session of words that was read-only", |trial| try_after_words(trial, "read-only")),
+        row("a call in a session of words that asked", |trial| try_after_words(trial, "ask")),
         row("a call like one that was refused at the question", |trial| try_after_question(trial, "n")),
         row("a call like one that was allowed at the question", |trial| try_after_question(trial, "y")),
     ]);
@@ -115,6 +117,18 @@ fn try_after_question(trial: Trial, answer: &str) -> Observation {
     let mode: &[&str] = if trial.guard == Guard::On { &[] } else { &["--mode", "full"] };
     let resume = ["resume", &session, "Go on.", &model, &script, "--anyway"];
     let output = place.rath(&[&resume[..], mode].concat());
+    Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+/// Runs an agent that makes no call in a mode, and resumes without one. Without the guard the mode is full.
+fn try_after_words(trial: Trial, mode: &str) -> Observation {
+    let place = Place::new();
+    let mode = if trial.guard == Guard::On { mode } else { "full" };
+    let output = place.agent(trial.sandbox, &[], &["--mode", mode]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let session = place.session();
+    let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
+    let output = place.rath(&["resume", &session, "Go on.", &model, &script]);
     Observation::new(place.path("work/pwned").exists(), printed(&output))
 }
 
