@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::asking::{PendingQuestion, ask, asking};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
+use crate::last_mode::{last_mode, mode_note};
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
@@ -144,8 +145,10 @@ impl AgentArgs {
         let last_mode = last_mode(&session);
         let mode = self.mode.unwrap_or_else(|| {
             let mode = permissions.mode_or(self.default_mode(&sandbox));
-            // A session goes on as strictly as it was, unless the user chooses anew.
-            last_mode.filter(|last| self.sandbox.is_none() && *last < mode).unwrap_or(mode)
+            // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
+            // of each kind.
+            let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
+            last_mode.filter(is_kept).unwrap_or(mode)
         });
         let loosest = permissions.mode_or(unattended_mode(&sandbox));
         print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
@@ -161,7 +164,7 @@ impl AgentArgs {
         let mut session = if is_there { session } else { session.to(sandbox) };
         // A run without calls leaves no other trace of a mode that the next one would not choose by itself.
         if last_mode.map_or(mode < loosest, |last| last != mode) {
-            session.push(Chunk::note(format!("{MODE_PREFIX}{}", mode.name())));
+            session.push(mode_note(mode));
         }
         Ok(PlacedSession { session: session.under(policy), questions, directory })
     }
@@ -363,23 +366,6 @@ async fn next_now<T>(next: impl Future<Output = Option<T>>) -> Option<T> {
 fn unattended_mode(sandbox: &Sandbox) -> Mode {
     // Without walls there is no workspace to stay in.
     if sandbox.uri().starts_with("local:") { Mode::Full } else { Mode::Workspace }
-}
-
-/// The beginning of the name of a mode, in decisions and in the note that a run begins with.
-const MODE_PREFIX: &str = "mode ";
-
-/// Returns the mode that a session was in last: that of its last run, or of its last call that a mode decided about.
-fn last_mode(session: &Session) -> Option<Mode> {
-    session.as_record().newest_first().find_map(|step| {
-        let mode = match step.chunk() {
-            Chunk::ToolStarted(started) => started.rule.as_deref(),
-            Chunk::Denied(denied) => denied.rule.as_deref(),
-            Chunk::Asked(asked) => asked.rule.as_deref(),
-            Chunk::Note(note) => note.text.as_str(),
-            _ => None,
-        };
-        mode?.strip_prefix(MODE_PREFIX)?.parse().ok()
-    })
 }
 
 /// Returns `true` if an agent ran in a session, or a person adopted it: then the session says where its tools run.

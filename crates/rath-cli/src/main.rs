@@ -8,6 +8,7 @@ mod escape;
 mod events;
 mod hidden;
 mod json;
+mod last_mode;
 mod output;
 mod retention;
 mod sandboxes;

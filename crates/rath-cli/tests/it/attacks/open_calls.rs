@@ -50,8 +50,12 @@ pub(super) fn attacks() -> Vec<Attack> {
         row("a redirection that leads elsewhere outside while the user is asked", |trial| {
             try_moved_at_question(trial, "echo x > link/pwned; cp file other/pwned", ["{out}/sub", "{out}"])
         }),
-        row("a call in a session of words that was read-only", |trial| try_after_words(trial, "read-only")),
-        row("a call in a session of words that asked", |trial| try_after_words(trial, "ask")),
+        row("a call in a session of words that was read-only", |trial| try_after_words(trial, "read-only", &[])),
+        row("a call in a session of words that asked", |trial| try_after_words(trial, "ask", &[])),
+        row("a call in a read-only session whose sandbox is named again", |trial| {
+            try_after_words(trial, "read-only", &["--sandbox", trial.sandbox.uri()])
+        }),
+        row("a call in a merge of a session that was read-only", try_after_merge),
         row("a call like one that was refused at the question", |trial| try_after_question(trial, "n")),
         row("a call like one that was allowed at the question", |trial| try_after_question(trial, "y")),
     ]);
@@ -121,15 +125,39 @@ fn try_after_question(trial: Trial, answer: &str) -> Observation {
 }
 
 /// Runs an agent that makes no call in a mode, and resumes without one. Without the guard the mode is full.
-fn try_after_words(trial: Trial, mode: &str) -> Observation {
+fn try_after_words(trial: Trial, mode: &str, options: &[&str]) -> Observation {
     let place = Place::new();
     let mode = if trial.guard == Guard::On { mode } else { "full" };
     let output = place.agent(trial.sandbox, &[], &["--mode", mode]);
     assert!(output.status.success(), "{}", printed(&output));
     let session = place.session();
     let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
-    let output = place.rath(&["resume", &session, "Go on.", &model, &script]);
+    let output = place.rath(&[&["resume", &session, "Go on.", &model, &script], options].concat());
     Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+/// Merges a branch in mode full into a session that was read-only, and resumes. Without the guard both were in mode full.
+fn try_after_merge(trial: Trial) -> Observation {
+    let place = Place::new();
+    let mode = if trial.guard == Guard::On { "read-only" } else { "full" };
+    let output = place.agent(trial.sandbox, &[], &["--mode", mode]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let id = |output: std::process::Output| {
+        assert!(output.status.success(), "{}", printed(&output));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let session = place.session();
+    let fork = id(place.rath(&["fork", &session]));
+    for (session, mode) in [(&session, mode), (&fork, "full")] {
+        let [model, script] = place.script(&[]);
+        let output = place.rath(&["resume", session, "Go on.", &model, &script, "--mode", mode]);
+        assert!(output.status.success(), "{}", printed(&output));
+    }
+    let merged = id(place.rath(&["merge", &session, &fork]));
+    let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
+    let output = place.rath(&["resume", &merged, "Go on.", &model, &script, "--anyway"]);
+    let is_written = place.survey("work").keys().any(|path| path.ends_with("pwned"));
+    Observation::new(is_written, printed(&output))
 }
 
 /// Approves a call that writes through a link. The link leads elsewhere afterwards; without the guard it did so before.
