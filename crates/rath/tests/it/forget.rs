@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use rath::StepId;
-use rath::chunk::{Call, Effect, Observed, Outcome, ToolResult, Tree};
+use rath::chunk::{Call, Effect, Observed, Outcome, ToolResult, ToolStarted, Tree};
 use rath::gc::{ForgetReport, SkipReason};
 use rath::prelude::*;
+use rath::record::{Stamp, Timestamp};
 use rath::workspace::{ErrorKind as FileErrorKind, Objects};
 
 use crate::files::{placed, work};
@@ -159,5 +160,63 @@ fn forgetting_a_step_that_others_made_removes_no_file_that_they_claim() {
         let report = forget(&store, guest, step);
         assert_eq!(content(folder.path(), &own_tree, "a.txt"), Ok(Some("mine\n".to_owned())), "{kind}: {report:?}");
         assert_eq!(report.directories[0].kept.len(), 1, "{kind}: {report:?}");
+    }
+}
+
+/// The times of a call that a crash ended and that was run again, in milliseconds.
+pub(crate) const CALL_TIMES: CallTimes =
+    CallTimes { before: 1_700_000_000_000, first: 1_700_000_001_000, second: 1_700_000_002_000 };
+
+/// See [`CALL_TIMES`].
+pub(crate) struct CallTimes {
+    before: u64,
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
+/// Returns a session whose last step is the result of a call that ran twice, and whose files in `locked.txt` were put back.
+pub(crate) fn called_twice(directory: &Path) -> Session {
+    let placed = Session::user("go").to(Sandbox::local(directory));
+    let (branch, mut record) = (placed.id(), placed.as_record().clone());
+    let mut push = |millis: u64, chunk: Chunk| {
+        let at = Timestamp(i64::try_from(millis * 1000).expect("a time"));
+        record.push(chunk, Stamp::on(branch).at(at));
+    };
+    push(CALL_TIMES.before, Chunk::calls([Call::new("c1", "shell", "{}")]));
+    push(CALL_TIMES.first, ToolStarted::new("c1").into());
+    push(CALL_TIMES.second, ToolStarted::new("c1").into());
+    let result = ToolResult::new("c1", Outcome::Ok, "done").with_put_back(["locked.txt".to_owned()]);
+    push(CALL_TIMES.second + 500, result.into());
+    Session::resume_own(record)
+}
+
+/// Writes a file that was moved aside at this time, in milliseconds. Returns the directory of that time.
+pub(crate) fn move_aside(directory: &Path, millis: u64) -> std::path::PathBuf {
+    let time = uuid::Timestamp::from_unix(
+        uuid::NoContext,
+        millis / 1000,
+        u32::try_from(millis % 1000).expect("small") * 1_000_000,
+    );
+    let aside = directory.join(".rath/put-back").join(uuid::Uuid::new_v7(time).simple().to_string());
+    std::fs::create_dir_all(&aside).expect("a directory");
+    std::fs::write(aside.join("locked.txt"), "secret 4711").expect("written");
+    aside
+}
+
+/// The result of a call that ran again after a crash speaks of all attempts.
+#[test]
+fn what_an_attempt_before_a_crash_wrote_and_was_put_back_is_forgotten_too() {
+    for kind in KINDS {
+        let folder = folder(&[("a.txt", "a\n")]);
+        drop(Objects::open(&folder.path().join(".rath/workspace")).expect("versions"));
+        let store = open(kind, &folder.path().join(".rath"));
+        let session = record(called_twice(folder.path()), &store);
+        wait_until_durable(&session);
+        let step = session.head().expect("a step").id();
+        let asides = [CALL_TIMES.before - 1, CALL_TIMES.first + 5, CALL_TIMES.second + 5, CALL_TIMES.second + 600]
+            .map(|millis| move_aside(folder.path(), millis));
+        let report = forget(&store, session, step);
+        assert!(report.is_complete(), "{kind}: {report:?}");
+        assert_eq!(asides.map(|aside| aside.exists()), [true, false, false, true], "{kind}: {report:?}");
     }
 }

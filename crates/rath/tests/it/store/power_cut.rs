@@ -4,6 +4,7 @@
 //! power cut may leave ([`PowerCuts`]); each has to open, to hold everything that was noted, and to be called damaged by
 //! none. `RATH_CUTS` sets the number of states for each kind of store; the other kinds of run have a part of it.
 
+mod forget;
 mod two_writers;
 mod versions;
 
