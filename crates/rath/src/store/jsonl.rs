@@ -736,18 +736,4 @@ fn codec_error(path: &Path, error: &CodecError) -> StoreError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_compaction_removes_what_a_killed_process_left() {
-        let folder = rath_test_support::temp_dir();
-        let store = Jsonl::open(&folder.path().display().to_string(), Create::Never).expect("a store");
-        let id = uuid::Uuid::now_v7();
-        let [left, other] =
-            [format!("{id}.{}.tmp", id.simple()), "notes.tmp".to_owned()].map(|name| folder.path().join(name));
-        [&left, &other].into_iter().for_each(|path| std::fs::write(path, "x").expect("written"));
-        store.compact().expect("compacted");
-        assert!(!left.exists() && other.exists());
-    }
-}
+mod tests;
