@@ -46,6 +46,11 @@ impl<'a> Batch<'a> {
     /// Writes the objects, or finishes the pack.
     pub(crate) fn finish(self) -> Result<()> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if state.seen.is_empty() {
+            return Ok(());
+        }
+        self.objects.check_writable()?;
+        self.objects.note_stored_again(&state.seen)?;
         if let Some(pack) = state.pack {
             self.objects.add_pack(pack.finish()?);
             state.seen.into_iter().for_each(|id| self.objects.mark_intact(id));

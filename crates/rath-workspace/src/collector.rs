@@ -140,10 +140,12 @@ impl Collector {
         for (path, id) in loose_objects(&folder)? {
             stored.insert(id, fs::metadata(&path).map_or(0, |metadata| metadata.len()));
         }
-        // A kill while a file was removed may have left a pack that still has it. Its content must not come back with the index.
+        // A kill while a file was removed may have left a pack that still has it. Its content must not come back with the index,
+        // unless it was stored again since.
         let listed = if unindexed.is_empty() { HashMap::new() } else { objects.forgotten_files() };
         let left = unindexed.iter().flat_map(StoredPack::ids).filter(|id| !stored.contains_key(id));
-        let forgotten = left.filter_map(|id| Some((id, listed.get(&id)?.size))).collect();
+        let removed = |id| listed.get(&id).filter(|file| !file.is_stored_again).map(|file| (id, file.size));
+        let forgotten = left.filter_map(removed).collect();
         for (id, size) in unindexed.iter().flat_map(StoredPack::sizes) {
             stored.entry(id).or_insert(size);
         }

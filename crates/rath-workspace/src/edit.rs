@@ -110,6 +110,9 @@ impl Objects {
             }
             batch.put(kind, &content)?;
         }
+        // What is listed here stays as it is listed.
+        let listed = self.forgotten_files();
+        forgotten.retain(|(id, _)| !listed.contains_key(id));
         self.add_forgotten(&forgotten)?;
         batch.finish()
     }

@@ -3,9 +3,11 @@
 //! Trees still name such a file. Without the list, its missing content would be taken for damage. A line holds the id of the
 //! blob, the size of its content and the digest of its content, so that differences between trees are known without it.
 //!
-//! The list forbids nothing: a file that has the same content again is stored again, and is found before the list is read.
+//! The list forbids nothing: a file that has the same content again is stored again, and is found before the list is read. Before
+//! that, a line `stored` with the id says so. Content that a later line removes again is not to come back from an old pack; content
+//! that was stored again is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,28 +24,50 @@ pub(crate) struct ForgottenFile {
     /// The size of the content, in bytes.
     pub(crate) size: u64,
     pub(crate) digest: Digest,
+    /// True if the content was stored again since, or was about to be.
+    pub(crate) is_stored_again: bool,
 }
 
 /// The name of the list.
 pub(crate) const LIST_FILE: &str = "forgotten";
 
+/// The start of a line with the id of a content that is stored again.
+const STORED_AGAIN: &str = "stored ";
+
 impl Objects {
     /// Returns the files whose content was removed, by blob.
     pub(crate) fn forgotten_files(&self) -> HashMap<ObjectId, ForgottenFile> {
         let bytes = read_at_most(&list_path(self.folder()), objects::MAX_INDEX_BYTES).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).lines().filter_map(parse_line).collect()
+        let mut files = HashMap::new();
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            match line.strip_prefix(STORED_AGAIN).and_then(ObjectId::from_hex) {
+                Some(id) => files.get_mut(&id).into_iter().for_each(|it: &mut ForgottenFile| it.is_stored_again = true),
+                None => files.extend(parse_line(line)),
+            }
+        }
+        files
     }
 
     /// Adds files to the list, durably.
-    ///
-    /// Two processes may add at the same time, so all lines are appended in one write. A line that a crash cut off is not continued
-    /// by the next one.
     pub(crate) fn add_forgotten(&self, files: &[(ObjectId, ForgottenFile)]) -> Result<()> {
-        if files.is_empty() {
+        self.append_lines(files.iter().map(|(id, file)| format!("{id} {} {}\n", file.size, file.digest)).collect())
+    }
+
+    /// Notes durably which of some contents are about to be stored again after they were removed.
+    pub(crate) fn note_stored_again(&self, ids: &HashSet<ObjectId>) -> Result<()> {
+        let again = self.forgotten_files().into_iter().filter(|(id, file)| !file.is_stored_again && ids.contains(id));
+        self.append_lines(again.map(|(id, _)| format!("{STORED_AGAIN}{id}\n")).collect())
+    }
+
+    /// Appends lines to the list, durably.
+    ///
+    /// Two processes may append at the same time, so all lines are appended in one write. A line that a crash cut off is not
+    /// continued by the next one.
+    fn append_lines(&self, lines: String) -> Result<()> {
+        if lines.is_empty() {
             return Ok(());
         }
-        let mut lines = String::from("\n");
-        files.iter().for_each(|(id, file)| lines += &format!("{id} {} {}\n", file.size, file.digest));
+        let lines = format!("\n{lines}");
         let path = list_path(self.folder());
         let add = || -> io::Result<()> {
             let mut file = File::options().append(true).create(true).open(&path)?;
@@ -95,7 +119,7 @@ fn parse_line(line: &str) -> Option<(ObjectId, ForgottenFile)> {
     let mut words = line.split(' ');
     let (id, size, digest) = (words.next()?, words.next()?, words.next()?);
     let digest = parse_digest(digest)?;
-    Some((ObjectId::from_hex(id)?, ForgottenFile { size: size.parse().ok()?, digest }))
+    Some((ObjectId::from_hex(id)?, ForgottenFile { size: size.parse().ok()?, digest, is_stored_again: false }))
 }
 
 fn parse_digest(hex: &str) -> Option<Digest> {
@@ -117,7 +141,7 @@ mod tests {
     fn a_list_that_a_crash_cut_off_is_continued() {
         let temp = rath_test_support::temp_dir();
         let objects = Objects::open(&temp.path().join("versions")).expect("versions");
-        let file = |size| ForgottenFile { size, digest: Digest::compute(b"x") };
+        let file = |size| ForgottenFile { size, digest: Digest::compute(b"x"), is_stored_again: false };
         let ids = [ObjectId([1; 20]), ObjectId([2; 20])];
         objects.add_forgotten(&[(ids[0], file(7))]).expect("written");
         let path = list_path(objects.folder());

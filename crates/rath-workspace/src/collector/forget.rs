@@ -96,12 +96,14 @@ impl Collector {
             let file = match listed.get(&id) {
                 Some(file) => {
                     found.extend(self.objects.has_content(id).then_some(id));
+                    new.extend(file.is_stored_again.then_some((id, *file)));
                     *file
                 }
                 None => {
                     let Ok(content) = self.objects.get(id, ObjectKind::Blob) else { continue };
                     found.insert(id);
-                    let file = ForgottenFile { size: content.len() as u64, digest: Digest::compute(&content) };
+                    let (size, digest) = (content.len() as u64, Digest::compute(&content));
+                    let file = ForgottenFile { size, digest, is_stored_again: false };
                     new.push((id, file));
                     file
                 }

@@ -184,3 +184,43 @@ fn a_pack_that_a_kill_left_does_not_bring_forgotten_content_back() {
         }
     }
 }
+
+/// Content that a file has again is as any other: the index of its pack can be lost.
+#[test]
+fn content_that_was_stored_again_is_not_lost_with_the_index_of_its_pack() {
+    let temp = rath_test_support::temp_dir();
+    let tree = packed_version(temp.path(), "file");
+    let id = open(temp.path()).files(tree).expect("files")[0].id;
+    fs::create_dir(temp.path().join("other")).expect("a directory");
+    let forget = || {
+        let mut collector = collector(temp.path());
+        collector.forget([id]).expect("listed");
+        collector.keep_tree(tree).expect("kept");
+        collector.collect().expect("collected");
+    };
+    let lose_indexes_and_collect = || {
+        pack_files(temp.path(), "idx").iter().for_each(|index| fs::remove_file(index).expect("removed"));
+        let mut collector = collector(temp.path());
+        collector.keep_tree(tree).expect("kept");
+        collector.collect().expect("collected");
+    };
+    for round in 0..2 {
+        forget();
+        assert_eq!(open(temp.path()).read(tree, "000.txt").expect_err("it is gone").kind(), ErrorKind::Forgotten);
+        // All files are new to another folder of versions, so the content is in a pack when it is copied back.
+        assert_eq!(packed_version(&temp.path().join("other"), "file"), tree);
+        let packs = pack_files(temp.path(), "pack");
+        packs.iter().chain(&pack_files(temp.path(), "idx")).for_each(|path| fs::remove_file(path).expect("removed"));
+        open(temp.path()).copy_tree_from(&open(&temp.path().join("other")), tree).expect("copied");
+        lose_indexes_and_collect();
+        let content = open(temp.path()).read(tree, "000.txt").expect("kept");
+        assert_eq!(content.as_deref(), Some(&b"file 0\n"[..]), "{round}");
+    }
+    // A removal after that holds again, also if a kill leaves the old pack.
+    let old = pack_files(temp.path(), "pack").pop().expect("a pack");
+    let bytes = fs::read(&old).expect("read");
+    forget();
+    fs::write(&old, bytes).expect("left");
+    lose_indexes_and_collect();
+    assert_eq!(open(temp.path()).read(tree, "000.txt").expect_err("it is gone").kind(), ErrorKind::Forgotten);
+}
