@@ -154,14 +154,30 @@ impl Jsonl {
 
     /// Reads a whole file.
     fn read_file(&self, family: BranchId) -> Result<FileContents> {
-        let finder = StepFinder::default();
-        loop {
+        self.read_with_damage(family).map(|(contents, _)| contents)
+    }
+
+    /// Reads a whole file. Returns also its damage, and that of files with steps that it continues from.
+    fn read_with_damage(&self, family: BranchId) -> Result<(FileContents, Vec<Damage>)> {
+        let (path, finder) = (self.path(family), StepFinder::default());
+        let contents = loop {
             let contents = self.read_by(family, finder.reader())?;
             // If it continues from steps of other files, it is read again with these.
             if !finder.find_wanted(&self.folder) {
-                return self.require_own(family, contents);
+                break self.require_own(family, contents)?;
             }
+        };
+        let mut damage = damage(&path, &contents);
+        for (other, step) in finder.missing() {
+            let (place, step_name, file) = (self.file_name(family), step.short(), self.file_name(other));
+            let what = format!("it continues from step {step_name}, which is not in {file}; put that file back");
+            damage.push(Damage { place, step: None, what });
         }
+        // A process that deletes both files removes this one first.
+        if !damage.is_empty() && !path.try_exists().map_err(|error| self.io_error("read", error))? {
+            return Err(self.io_error("read", IoKind::NotFound.into()));
+        }
+        Ok((contents, damage))
     }
 
     /// Fails for a whole file without a step of the branch in its name, which every session begins with: it is that of another session.
@@ -193,12 +209,12 @@ impl Jsonl {
         reader.finish().map_err(|error| codec_error(&path, &error))
     }
 
-    /// Reads a whole file. None if another process has deleted it.
-    fn read_if_there(&self, family: BranchId) -> Result<Option<FileContents>> {
-        match self.read_file(family) {
+    /// Reads a whole file, and its damage. None if another process has deleted it.
+    fn read_if_there(&self, family: BranchId) -> Result<Option<(FileContents, Vec<Damage>)>> {
+        match self.read_with_damage(family) {
             Err(_) if !self.path(family).exists() => Ok(None),
             // Another process may have created it just now.
-            Err(_) => self.read_file(family).map(Some),
+            Err(_) => self.read_with_damage(family).map(Some),
             read => read.map(Some),
         }
     }
@@ -278,7 +294,7 @@ impl Jsonl {
         let (home, epoch) = match &write.right {
             WriteRight::New(holder) => {
                 if !state.open.contains_key(&write.branch)
-                    && self.read_if_there(write.branch)?.is_some_and(|file| !file.steps.is_empty())
+                    && self.read_if_there(write.branch)?.is_some_and(|(file, _)| !file.steps.is_empty())
                 {
                     return Ok(Err(branch_moved(write.branch)));
                 }
@@ -390,8 +406,8 @@ impl Jsonl {
     fn rewrite(&self, family: BranchId, map: impl Fn(&Step) -> Option<(Step, Vec<Digest>)>) -> Result<()> {
         let path = self.path(family);
         let _locked = self.lock_idle(family)?;
-        let opened = self.read_file(family)?;
-        if !opened.report.damage.is_empty() {
+        let (opened, damage) = self.read_with_damage(family)?;
+        if !damage.is_empty() {
             let message = format!("{} is damaged, and rewriting it would lose what cannot be read", path.display());
             return Err(
                 StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
@@ -539,7 +555,7 @@ impl StoreBackend for Jsonl {
     fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         // One read for the list and the steps: another process may be writing.
-        let opened = self.read_file(family)?;
+        let (opened, damage) = self.read_with_damage(family)?;
         let list = summaries(family, &opened);
         if list.is_empty() {
             return Err(StoreError::new(StoreErrorKind::Damaged, self.lost_steps(family)));
@@ -551,7 +567,6 @@ impl StoreBackend for Jsonl {
             summary.holder = writer.map(Arc::new);
         }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
-        let damage = damage(&self.path(family), &opened);
         // Once for each branch: finding the file of a branch may read all files.
         let mut homes: HashMap<BranchId, u64> = HashMap::new();
         for step in Lineage::new(head.clone()).walk() {
@@ -583,8 +598,8 @@ impl StoreBackend for Jsonl {
         visit: &mut dyn FnMut(BranchId, &str),
     ) -> Result<()> {
         for family in families {
-            let Some(opened) = self.read_if_there(*family)? else { continue };
-            if let Some(damage) = damage(&self.path(*family), &opened).first() {
+            let Some((opened, damage)) = self.read_if_there(*family)? else { continue };
+            if let Some(damage) = damage.first() {
                 return Err(StoreError::new(StoreErrorKind::Damaged, damage));
             }
             opened.steps.iter().for_each(|step| visit(*family, &step.json()));
@@ -596,10 +611,10 @@ impl StoreBackend for Jsonl {
         let mut check = CheckReport::default();
         for family in self.families()? {
             match self.read_if_there(family) {
-                Ok(Some(opened)) => {
+                Ok(Some((opened, damage))) => {
                     check.branches += branches(&opened).len() as u64;
                     check.steps += opened.report.steps;
-                    check.damage.extend(damage(&self.path(family), &opened));
+                    check.damage.extend(damage);
                     check.damage.extend(opened.steps.is_empty().then(|| self.lost_steps(family)));
                 }
                 Ok(None) => {}
@@ -630,7 +645,7 @@ impl StoreBackend for Jsonl {
         // The step may be in the file of a session that this one continues, and in those of sessions that begin alike.
         for other in self.families()?.into_iter().filter(|other| *other != family) {
             let erased = self.read_if_there(other).and_then(|opened| match opened {
-                Some(opened) if is_copy(&opened) => erase(other).map(|_| ()),
+                Some((opened, _)) if is_copy(&opened) => erase(other).map(|_| ()),
                 _ => Ok(()),
             });
             // Another process may have deleted the session meanwhile. A file that is no session file has no step.

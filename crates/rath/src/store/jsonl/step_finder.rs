@@ -3,7 +3,7 @@
 //! Two files may continue from each other's steps, and a file of others may claim anything. So no file is read while another waits
 //! on the stack: what a file needs is noted, found first, and then the file is read again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use rath_record::{BranchId, Step, StepId};
 use super::open_bounded;
 
 /// A step, by the session in whose file it is.
-type StepPlace = (BranchId, StepId);
+pub(super) type StepPlace = (BranchId, StepId);
 
 /// Finds steps in the files of a directory, each once.
 #[derive(Clone, Default)]
@@ -57,6 +57,11 @@ impl StepFinder {
             open.extend(wanted);
         }
         is_needed
+    }
+
+    /// Returns the steps that were looked for and are not there.
+    pub(super) fn missing(&self) -> BTreeSet<StepPlace> {
+        self.lock().known.iter().filter(|(_, step)| step.is_none()).map(|(place, _)| *place).collect()
     }
 
     fn known(&self, family: BranchId, id: StepId) -> Option<Step> {

@@ -84,3 +84,48 @@ fn a_file_that_is_too_long_is_not_read() {
     assert!(unlisted.len() == 1 && unlisted[0].damage.what.contains(limit), "{unlisted:?}");
     assert!(block_on(store.read(other)).is_ok());
 }
+
+/// Makes a session, and another one in a file of its own that continues from its first step. Returns both.
+fn two_files(folder: &Path) -> [BranchId; 2] {
+    let (store, session, _) = two_steps(folder);
+    let id = session.id();
+    // While one process writes the first file, a branch that another one begins gets a file of its own.
+    let other = block_on(Store::open(&uri("jsonl", folder))).expect("a store");
+    let mut fork = block_on(async { other.read(id).await?.session.fork().record(&other).await }).expect("recorded");
+    fork.push(Chunk::user("in the fork"));
+    block_on(fork.durable()).expect("durable");
+    let ids = [id, fork.id()];
+    drop((session, fork));
+    block_on(store.close()).expect("closed");
+    block_on(other.close()).expect("closed");
+    assert!(ids.iter().all(|id| file_of(folder, *id).exists()));
+    ids
+}
+
+/// Cuts a file after its header, or after the row of its first step.
+fn cut_at_row(path: &Path, rows: usize) {
+    let text = fs::read_to_string(path).expect("a file");
+    let end: usize = text.split_inclusive('\n').take(rows).map(str::len).sum();
+    assert!(end < text.len());
+    fs::write(path, &text[..end]).expect("cut");
+}
+
+#[test]
+fn a_file_whose_steps_another_session_continues_from_is_missed() {
+    let changes: [FileChange; 2] =
+        [("removed", |path| fs::remove_file(path).expect("removed")), ("cut", |path| cut_at_row(path, 3))];
+    for (what, change) in changes {
+        let folder = rath_test_support::temp_dir();
+        let [first, fork] = two_files(folder.path());
+        let open = || block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+        assert_eq!(block_on(open().check()).expect("checked").damage, []);
+        change(&file_of(folder.path(), first));
+        let missing = format!("which is not in {first}.jsonl; put that file back");
+        let check = block_on(open().check()).expect("checked");
+        assert!(check.damage.iter().any(|damage| damage.what.ends_with(&missing)), "{what}: {:?}", check.damage);
+        let found = block_on(open().read(fork)).expect("the rest can be read");
+        assert!(found.damage[0].what.ends_with(&missing), "{what}: {:?}", found.damage);
+        let resumed = block_on(open().resume(fork)).expect("resumed");
+        assert!(resumed.certificate().to_string().contains(&missing), "{what}: {}", resumed.certificate());
+    }
+}
