@@ -82,6 +82,9 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     if !args.dry_run {
         drop(tokio::task::spawn_blocking(rath::sandbox::sweep_temporaries_blocking));
     }
+    for family in &explicit {
+        say_damage(&store, *family).await;
+    }
     let report = gc.run(&store, &delete, &args.directory).await;
     let report = report.map_err(sessions::explain_held)?;
     let refused: HashSet<_> = report.refused.iter().map(|refusal| refusal.family).collect();
@@ -99,9 +102,10 @@ impl GcArgs {
     async fn explicit(&self, store: &Store, list: &[BranchSummary]) -> Result<Vec<BranchId>, Failure> {
         if self.all {
             let mut families: Vec<_> = list.iter().map(|listed| listed.family).collect();
-            // A session that damage keeps out of the list, if it can be deleted.
-            for branch in store.unlisted().await?.into_iter().filter_map(|unlisted| unlisted.branch) {
-                families.extend(store.measure_delete(&[branch]).await.is_ok().then_some(branch));
+            // Sessions that damage keeps out of the list, if they can be deleted.
+            let unlisted: Vec<_> = store.unlisted().await?.into_iter().filter_map(|unlisted| unlisted.branch).collect();
+            if !unlisted.is_empty() && store.measure_delete(&unlisted).await.is_ok() {
+                families.extend(unlisted);
             }
             families.sort();
             families.dedup();
@@ -286,6 +290,18 @@ impl GcArgs {
                 Exit::Differs
             }
         }
+    }
+}
+
+/// Says what cannot be read of a session that is named for deletion.
+async fn say_damage(store: &Store, family: BranchId) {
+    let damage: Vec<String> = match store.read(family).await {
+        Ok(found) => found.damage.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.message()],
+    };
+    if let Some(first) = damage.first() {
+        let more = if damage.len() > 1 { format!(" (and {} more)", damage.len() - 1) } else { String::new() };
+        output::note(&format!("{} is damaged: {first}{more}", family.short()));
     }
 }
 

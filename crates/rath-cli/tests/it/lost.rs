@@ -228,3 +228,31 @@ fn forged_totals_in_a_database_stop_neither_ls_nor_gc() {
     }
     assert!(listed > 5, "the totals are read");
 }
+
+/// Damage costs the session that has it, and is gone with it.
+#[test]
+fn a_damaged_session_is_deleted_by_its_id_and_by_nothing_else() {
+    for sql in [
+        "UPDATE steps SET json = x'7b7d' WHERE s = 3",
+        "UPDATE steps SET head = x'00' WHERE s = 3",
+        "DELETE FROM steps WHERE s = 3",
+        "UPDATE branches SET title = 'x' WHERE b = 2",
+        "DELETE FROM branches WHERE b = 2",
+    ] {
+        let (folder, ids) = sessions();
+        let folder = folder.path();
+        execute(folder, sql);
+        for args in [&["gc"][..], &["gc", "--delete", &ids[0]], &["gc", "--dry-run"]] {
+            let (code, errors) = outcome(folder, args);
+            assert!(code == 3 && errors.contains("damaged"), "{sql}, {args:?}: {code} {errors}");
+        }
+        let salvaged = outcome(folder, &["salvage", &ids[1], "copy.rath"]);
+        assert_eq!(salvaged.0, 3, "{sql}: all that was good is there: {}", salvaged.1);
+        let (code, errors) = outcome(folder, &["gc", "--delete", &ids[1]]);
+        let short = &ids[1][ids[1].len() - 8..];
+        assert!(code == 0 && errors.starts_with(&format!("note: {short} is damaged: ")), "{sql}: {code} {errors}");
+        assert_eq!(outcome(folder, &["verify"]), (0, String::new()), "{sql}");
+        assert_eq!(outcome(folder, &["log", &ids[2]]), (0, String::new()), "{sql}");
+        assert_eq!(outcome(folder, &["gc", "--all"]).0, 0, "{sql}");
+    }
+}

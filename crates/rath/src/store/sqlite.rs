@@ -391,13 +391,23 @@ impl StoreBackend for Sqlite {
 
     fn delete(&self, families: &[BranchId]) -> Result<Deletion> {
         self.write_transaction(|transaction| {
+            let unlisted = check::unlisted(transaction.connection)?;
+            let is_named = |it: &&UnlistedBranch| it.branch.is_some_and(|branch| families.contains(&branch));
+            // Without a row, steps are all that is left of a session. After a deletion, they would count as deleted too.
+            if let Some(other) = unlisted.iter().find(|other| !is_named(other)) {
+                let message = format!("the store is damaged, and deleting sessions could lose more: {}", other.damage);
+                let hint = "`rath verify` names what is damaged, `rath salvage` copies what is good; a damaged session can be \
+                            deleted by its own id";
+                return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint(hint).into());
+            }
+            let unlisted: HashSet<BranchId> = unlisted.into_iter().filter_map(|it| it.branch).collect();
             let mut busy = Vec::new();
             for family in families {
                 let branches = BranchRow::of_family(transaction.connection, *family)?;
-                if branches.is_empty() {
+                if branches.is_empty() && !unlisted.contains(family) {
                     return Err(self.no_such(*family).into());
                 }
-                for branch in branches {
+                for branch in branches.into_iter().filter(|branch| !unlisted.contains(branch)) {
                     let Some(row) = transaction.branch(branch)?.cloned() else { continue };
                     match transaction.refuse_if_held(&row) {
                         Err(TransactionError::Store(error)) => {
@@ -410,7 +420,10 @@ impl StoreBackend for Sqlite {
             }
             let mut deletion = Deletion::plan(families, busy, &check::needs(transaction.connection)?);
             for family in &deletion.deleted {
-                deletion.branches.extend(BranchRow::of_family(transaction.connection, *family)?);
+                let listed = BranchRow::of_family(transaction.connection, *family)?;
+                // What is known of a session whose row is damaged is its id.
+                let is_damaged = unlisted.contains(family) && !listed.contains(family);
+                deletion.branches.extend(is_damaged.then_some(*family).into_iter().chain(listed));
             }
             transaction.remove(&deletion.branches)?;
             Ok(deletion)

@@ -90,9 +90,24 @@ pub(super) fn branch(connection: &Connection, branch: &BranchRow) -> rusqlite::R
 
 /// Checks the whole store.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
+    report(connection, &|_| true)
+}
+
+/// Checks all that a compaction keeps. What damage has left of sessions that were deleted is not looked at.
+pub(super) fn kept(connection: &Connection) -> rusqlite::Result<CheckReport> {
+    let (mut heads, mut kept) = (Vec::new(), HashSet::new());
+    scan::each_row(connection, BRANCHES, |_, row| {
+        heads.extend(row.ok().and_then(BranchRow::read).map(|row| row.head));
+    })?;
+    scan::walk_back(connection, heads, |place, _| _ = kept.insert(place))?;
+    report(connection, &|place| kept.contains(&place))
+}
+
+/// Checks the store, with those of its steps for which `is_kept` returns true.
+fn report(connection: &Connection, is_kept: &dyn Fn(u64) -> bool) -> rusqlite::Result<CheckReport> {
     let mut checking = CheckProgress::default();
     let branches = check_branches(connection, &mut checking)?;
-    let unlisted = check_steps(connection, &mut checking, &branches)?;
+    let unlisted = check_steps(connection, &mut checking, &branches, is_kept)?;
     let mut add_table = |what: String| checking.add("table branches".to_owned(), None, what);
     let found = branches.rows;
     match schema::missing_branches(connection, found, branches.highest) {
@@ -156,11 +171,13 @@ fn check_branches(connection: &Connection, checking: &mut CheckProgress) -> rusq
     failed.map(|()| branches)
 }
 
-/// Checks the rows of all steps, and that rows refer to the right ones. Returns the branches that have steps and are not listed.
+/// Checks the rows of the steps for which `is_kept` returns true, and that rows refer to the right ones. Returns the branches that
+/// have steps and are not listed.
 fn check_steps(
     connection: &Connection,
     checking: &mut CheckProgress,
     branches: &CheckedBranches,
+    is_kept: &dyn Fn(u64) -> bool,
 ) -> rusqlite::Result<HashSet<BranchId>> {
     // Deleted branches leave their steps until the store is compacted.
     let last_deletion = number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'");
@@ -168,19 +185,22 @@ fn check_steps(
     let (mut unlisted, mut failed) = (HashSet::new(), Ok(()));
     let mut ids = IdsAtHand { connection, ids: HashMap::new() };
     let mut check = |checking: &mut CheckProgress, row: &StepRow| {
-        row.parents.iter().try_for_each(|parent| ids.check(checking, *parent))?;
-        ids.add(row.place, row.id);
         if row.place.cast_signed() > last_deletion && !branches.ids.contains(&row.stamp.branch) {
             unlisted.insert(row.stamp.branch);
         }
+        if !is_kept(row.place) {
+            return Ok(());
+        }
+        row.parents.iter().try_for_each(|parent| ids.check(checking, *parent))?;
+        ids.add(row.place, row.id);
         checking.row(connection, row)
     };
     scan::each_row(connection, STEPS, |place, row| {
         let place = place.cast_unsigned();
         match row.map_err(RowFault::unreadable).and_then(|row| scan::decode(place, row)) {
             Ok(row) if failed.is_ok() => failed = check(checking, &row),
-            Ok(_) => {}
-            Err(RowFault { step, what }) => checking.add_step(place, step, what),
+            Err(RowFault { step, what }) if is_kept(place) => checking.add_step(place, step, what),
+            Ok(_) | Err(_) => {}
         }
     })?;
     failed?;
@@ -274,7 +294,8 @@ pub(super) fn unlisted(connection: &Connection) -> rusqlite::Result<Vec<Unlisted
     }
     // The branches that lost their rows are known from their steps.
     let listed = CheckedBranches { ids, ..CheckedBranches::default() };
-    let mut lost: Vec<_> = check_steps(connection, &mut CheckProgress::default(), &listed)?.into_iter().collect();
+    let mut lost: Vec<_> =
+        check_steps(connection, &mut CheckProgress::default(), &listed, &|_| true)?.into_iter().collect();
     lost.sort();
     if !lost.is_empty() {
         unlisted.retain(|unlisted| unlisted.branch.is_some());
@@ -388,17 +409,16 @@ pub(super) fn referenced(connection: &Connection) -> Result<ReferencedRows, Tran
 }
 
 /// Calls `visit` with the JSON of every step that the branches of some sessions descend from. A step that several sessions share is
-/// passed once, with the first of them.
+/// passed once, with the first of them. A branch whose row is damaged is passed over: [`unlisted`] names it.
 pub(super) fn visit_json(
     connection: &Connection,
     families: &[BranchId],
     visit: &mut dyn FnMut(BranchId, &str),
 ) -> Result<(), TransactionError> {
     let (mut heads, mut failed) = (HashMap::<BranchId, Vec<u64>>::new(), None);
-    scan::each_row(connection, BRANCHES, |_, row| match row.map(BranchRow::read) {
-        Ok(Some(row)) => heads.entry(row.family).or_default().push(row.head),
-        Ok(None) => _ = failed.get_or_insert_with(|| "the row of a session was changed".to_owned()),
-        Err(error) => _ = failed.get_or_insert_with(|| error.to_string()),
+    scan::each_row(connection, BRANCHES, |_, row| {
+        let row = row.ok().and_then(BranchRow::read);
+        row.into_iter().for_each(|row| heads.entry(row.family).or_default().push(row.head));
     })?;
     let mut visited = HashSet::new();
     for family in families {
@@ -416,7 +436,7 @@ pub(super) fn visit_json(
 }
 
 /// Returns the pairs of a session and another one of which it needs steps. Rows that cannot be read are passed over: nothing is
-/// compacted in a store that has some.
+/// compacted in a store that has some which are kept.
 ///
 /// A row belongs to the session of its branch, if that refers to it, and otherwise to the first one that does: a session may have
 /// its own copy of a step of another.

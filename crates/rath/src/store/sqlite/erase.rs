@@ -58,7 +58,7 @@ impl Sqlite {
         let before = self.size()?;
         let steps = self.write_transaction(|transaction| {
             // Steps without a branch are removed: first, every branch must be known to be there.
-            if let Some(damage) = check::all(transaction.connection)?.damage.into_iter().next() {
+            if let Some(damage) = check::kept(transaction.connection)?.damage.into_iter().next() {
                 let message = format!("the store is damaged, and compacting it could lose more: {}", damage.what);
                 let error = StoreError::new(StoreErrorKind::Damaged, message);
                 return Err(error
