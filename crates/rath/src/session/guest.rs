@@ -34,6 +34,9 @@ impl Session {
     /// [approved](Session::approve) or [denied](Session::deny), whatever its author decided. A session of the user's own
     /// does not change.
     ///
+    /// If its store was moved, collections in the directory of its new place keep its versions from the first run of its tools on.
+    /// [`gc::keep_versions_of`](crate::gc::keep_versions_of) makes them do that at once.
+    ///
     /// ```
     /// use rath::prelude::*;
     ///
