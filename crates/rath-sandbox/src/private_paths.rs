@@ -1,7 +1,16 @@
 //! The private files of a home directory. They are kept from commands and from file tools if the home directory is in the
 //! workspace.
 
+#[cfg(unix)]
+#[path = "private_paths/unix.rs"]
+mod system;
+#[cfg(not(unix))]
+#[path = "private_paths/other.rs"]
+mod system;
+
 use std::path::{Path, PathBuf};
+
+use self::system::{account_home, is_same_directory};
 
 /// Directories with keys, passwords and mail, relative to the home directory.
 pub(crate) const PRIVATE_HOME_DIRS: [&str; 12] = [
@@ -100,43 +109,6 @@ pub(crate) fn named_homes() -> impl Iterator<Item = PathBuf> {
     std::env::home_dir().into_iter().chain(account_home()).filter(|home| home.is_absolute())
 }
 
-/// Returns the home directory in the list of accounts.
-#[cfg(unix)]
-fn account_home() -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let home = home_in(&std::fs::read("/etc/passwd").ok()?, rustix::process::geteuid().as_raw())?.to_owned();
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(&home)))
-}
-
-/// Returns the home directory of a user in a list of accounts.
-#[cfg(unix)]
-fn home_in(accounts: &[u8], user: u32) -> Option<&[u8]> {
-    let user = user.to_string();
-    let mut homes = accounts.split(|byte| *byte == b'\n').filter_map(|account| {
-        // name:password:user:group:comment:home:shell
-        let fields: Vec<_> = account.split(|byte| *byte == b':').collect();
-        (*fields.get(2)? == user.as_bytes()).then_some(*fields.get(5)?)
-    });
-    homes.next()
-}
-
-#[cfg(not(unix))]
-fn account_home() -> Option<PathBuf> {
-    None
-}
-
-#[cfg(unix)]
-fn is_same_directory(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let place = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    place(one).is_some_and(|found| place(other) == Some(found))
-}
-
-#[cfg(not(unix))]
-fn is_same_directory(one: &Path, other: &Path) -> bool {
-    one == other
-}
-
 /// Returns a path without links, as far as it is there.
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
@@ -151,27 +123,4 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
 pub(crate) fn own_directories() -> impl Iterator<Item = PathBuf> {
     let named = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
     named.map(|named| PathBuf::from(named).join("rath")).filter(|path| path.is_absolute())
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_home_of_an_account_is_found() {
-        let accounts = b"# x\nroot:x:0:0:root:/root:/bin/sh\nshort:x:7\nann:x:1000:1000:Ann, A.:/srv/ann:/bin/sh\n";
-        assert_eq!(home_in(accounts, 1000), Some(&b"/srv/ann"[..]));
-        assert_eq!(home_in(accounts, 0), Some(&b"/root"[..]));
-        assert_eq!((home_in(accounts, 7), home_in(accounts, 8)), (None, None));
-    }
-
-    #[test]
-    fn a_path_is_resolved_as_far_as_it_is_there() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let top = folder.path().canonicalize().expect("it is there");
-        std::fs::create_dir(top.join("real")).expect("made");
-        std::os::unix::fs::symlink("real", top.join("link")).expect("a link");
-        assert_eq!(resolved(&top.join("link/a/b")), top.join("real/a/b"));
-        assert_eq!(resolved(&top.join("real/../link")), top.join("real"));
-    }
 }

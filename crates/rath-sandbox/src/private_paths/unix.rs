@@ -1,0 +1,53 @@
+//! The home directory of an account, and directories that are mounted twice.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Returns the home directory in the list of accounts.
+pub(super) fn account_home() -> Option<PathBuf> {
+    let accounts = std::fs::read("/etc/passwd").ok()?;
+    home_in(&accounts, rustix::process::geteuid().as_raw()).map(|home| PathBuf::from(OsStr::from_bytes(home)))
+}
+
+/// Returns the home directory of a user in a list of accounts.
+fn home_in(accounts: &[u8], user: u32) -> Option<&[u8]> {
+    let user = user.to_string();
+    let mut homes = accounts.split(|byte| *byte == b'\n').filter_map(|account| {
+        // name:password:user:group:comment:home:shell
+        let fields: Vec<_> = account.split(|byte| *byte == b':').collect();
+        (*fields.get(2)? == user.as_bytes()).then_some(*fields.get(5)?)
+    });
+    homes.next()
+}
+
+/// Returns true if two paths lead to one directory, which may be mounted twice.
+pub(super) fn is_same_directory(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    place(one).is_some_and(|found| place(other) == Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resolved;
+    use super::*;
+
+    #[test]
+    fn the_home_of_an_account_is_found() {
+        let accounts = b"# x\nroot:x:0:0:root:/root:/bin/sh\nshort:x:7\nann:x:1000:1000:Ann, A.:/srv/ann:/bin/sh\n";
+        assert_eq!(home_in(accounts, 1000), Some(&b"/srv/ann"[..]));
+        assert_eq!(home_in(accounts, 0), Some(&b"/root"[..]));
+        assert_eq!((home_in(accounts, 7), home_in(accounts, 8)), (None, None));
+    }
+
+    #[test]
+    fn a_path_is_resolved_as_far_as_it_is_there() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let top = folder.path().canonicalize().expect("it is there");
+        std::fs::create_dir(top.join("real")).expect("made");
+        std::os::unix::fs::symlink("real", top.join("link")).expect("a link");
+        assert_eq!(resolved(&top.join("link/a/b")), top.join("real/a/b"));
+        assert_eq!(resolved(&top.join("real/../link")), top.join("real"));
+    }
+}
