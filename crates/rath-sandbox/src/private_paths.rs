@@ -124,3 +124,10 @@ pub(crate) fn own_directories() -> impl Iterator<Item = PathBuf> {
     let named = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
     named.map(|named| PathBuf::from(named).join("rath")).filter(|path| path.is_absolute())
 }
+
+/// Returns the directory of the user's key, which is hidden from commands wherever it is; none if the user has no home directory.
+pub(crate) fn own_data_directory() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || std::env::home_dir().filter(|home| home.is_absolute() && home.is_dir());
+    named.or_else(|| home().map(|home| home.join(".local/share"))).map(|data| data.join("rath"))
+}

@@ -1,7 +1,7 @@
 //! Temporary directories of this program, and the removal of those that killed processes left.
 //!
-//! A directory `rath-PURPOSE-UUID` lies in the system's directory for temporary files. The file `rath-PURPOSE-UUID.lock` beside it is
-//! locked as long as the directory is in use. The system releases the lock when the process ends, also if it is killed, and
+//! A directory `rath-PURPOSE-UUID` lies in the user's own directory of rath, which is hidden from commands: one that can write the
+//! system's directory for temporary files could put a link in its place. The file `rath-PURPOSE-UUID.lock` beside it is locked as long as the directory is in use. The system releases the lock when the process ends, also if it is killed, and
 //! every other process can test it, also from another PID namespace: the next process that needs such a directory removes those
 //! whose lock is free.
 
@@ -16,7 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use self::lock_file::{create_lock, create_private_dir, is_own, is_same_file, open_lock};
+pub(crate) use self::lock_file::is_same_file;
+use self::lock_file::{create_lock, create_own_dirs, create_private_dir, is_own, open_lock};
+use crate::private_paths::own_data_directory;
 
 /// A directory that only the user can read, and that is removed on drop. If the process is killed, a later one removes it.
 ///
@@ -50,10 +52,22 @@ const MAX_UNLOCKED_AGE: Duration = Duration::from_secs(24 * 3600);
 
 impl TempDir {
     /// Creates an empty directory for a purpose, which is one word in lower case. Removes those of killed processes first. Blocks.
+    ///
+    /// It is in `rath/tmp` in the user's data directory; in the system's directory for temporary files if this user cannot write there.
     pub fn create_blocking(purpose: &str) -> io::Result<Self> {
-        let folder = std::env::temp_dir();
-        sweep(&folder);
-        TempDir::create_in(&folder, purpose)
+        let own = own_folder().filter(|folder| create_own_dirs(folder).is_ok());
+        TempDir::create_swept(&own.unwrap_or_else(std::env::temp_dir), purpose)
+    }
+
+    /// Creates an empty directory like [`create_blocking`](TempDir::create_blocking), in the system's directory for temporary files: for
+    /// a workspace, which cannot be where commands see nothing. Blocks.
+    pub fn create_workspace_blocking(purpose: &str) -> io::Result<Self> {
+        TempDir::create_swept(&std::env::temp_dir(), purpose)
+    }
+
+    fn create_swept(folder: &Path, purpose: &str) -> io::Result<Self> {
+        sweep(folder);
+        TempDir::create_in(folder, purpose)
     }
 
     fn create_in(folder: &Path, purpose: &str) -> io::Result<Self> {
@@ -92,7 +106,12 @@ impl Drop for TempDir {
 /// rath_sandbox::sweep_temporaries_blocking();
 /// ```
 pub fn sweep_temporaries_blocking() {
-    sweep(&std::env::temp_dir());
+    own_folder().into_iter().chain([std::env::temp_dir()]).for_each(|folder| sweep(&folder));
+}
+
+/// Returns the folder for temporary directories that is hidden from commands, if the user has a home directory.
+fn own_folder() -> Option<PathBuf> {
+    own_data_directory().map(|directory| directory.join("tmp"))
 }
 
 fn lock_path(directory: &Path) -> PathBuf {

@@ -87,7 +87,7 @@ fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
 async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
-    let directory = TempDir::create_blocking("replay")?;
+    let directory = TempDir::create_workspace_blocking("replay")?;
     let sandbox = sandboxes::strict_sandbox(loaded, args.sandbox.as_deref(), directory.path()).await?;
     match args.sandbox.is_some() {
         true => sandboxes::print_sandbox(&sandbox, true).await?,

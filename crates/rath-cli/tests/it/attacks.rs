@@ -18,6 +18,7 @@ mod planted;
 mod put_back;
 mod secrets;
 mod shell_lines;
+mod spool;
 mod terminal;
 mod wall_files;
 mod wall_kernel;
@@ -205,6 +206,7 @@ fn attacks() -> Vec<Attack> {
         put_back::attacks(),
         home::attacks(),
         other_dirs::attacks(),
+        spool::attacks(),
         guests::attacks(),
         planted::attacks(),
         open_calls::attacks(),

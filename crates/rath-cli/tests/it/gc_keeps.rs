@@ -179,14 +179,13 @@ fn a_damaged_tree_costs_its_own_session_only() {
     });
 }
 
-/// Output that is too long for memory lies in the system's directory for temporary files.
+/// Output that is too long for memory lies in the user's own directory of rath.
 #[cfg(target_os = "linux")]
 #[test]
 fn temporary_files_of_a_killed_run_are_removed_by_the_next_command() {
     for_each_store("", |fixture| {
-        std::fs::create_dir(fixture.path("temporary")).expect("a directory");
         let names = || {
-            let entries = std::fs::read_dir(fixture.path("temporary")).expect("listed").flatten();
+            let entries = std::fs::read_dir(fixture.path("data/rath/tmp")).into_iter().flatten().flatten();
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
         let command = "head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000";
@@ -194,7 +193,7 @@ fn temporary_files_of_a_killed_run_are_removed_by_the_next_command() {
         fixture.script(&format!("{call}\n{}\n", json!({"text": "Done."})));
         let run = ["run", "Long", "--sandbox", "local:work", "--model", "script:script.jsonl"];
         let mut rath = fixture.command(&run);
-        rath.env("TMPDIR", fixture.path("temporary")).stdout(std::process::Stdio::null());
+        rath.env("XDG_DATA_HOME", fixture.path("data")).stdout(std::process::Stdio::null());
         let mut running = rath.stderr(std::process::Stdio::null()).spawn().expect("rath runs");
         wait_until("the output is stored", || names().iter().any(|name| name.starts_with("rath-spool-")));
         assert_eq!(gc_in(fixture), Some(0));
@@ -208,8 +207,8 @@ fn temporary_files_of_a_killed_run_are_removed_by_the_next_command() {
     });
 }
 
-/// Runs `rath gc` with the directory for temporary files of the test.
+/// Runs `rath gc` with the data directory of the test.
 fn gc_in(fixture: &Fixture) -> Option<i32> {
     let mut rath = fixture.command(&["gc"]);
-    rath.env("TMPDIR", fixture.path("temporary")).output().expect("rath runs").status.code()
+    rath.env("XDG_DATA_HOME", fixture.path("data")).output().expect("rath runs").status.code()
 }

@@ -53,10 +53,13 @@ impl Grants {
             add_around(&path, &hidden, &mut grants.readable);
         }
         let protected: Vec<_> = hidden.iter().chain(&git).cloned().collect();
-        for path in [request.directory, temp].into_iter().chain(outside.iter().map(PathBuf::as_path)) {
+        for path in [request.directory].into_iter().chain(outside.iter().map(PathBuf::as_path)) {
             add_around(path, &hidden, &mut grants.readable);
             add_around(path, &protected, &mut grants.writable);
         }
+        // It holds nothing of others, and lies in a directory that is hidden.
+        grants.readable.push(temp.to_owned());
+        grants.writable.push(temp.to_owned());
         for device in DEVICES.map(|name| Path::new("/dev").join(name)) {
             grants.readable.push(device.clone());
             grants.writable.push(device);

@@ -3,19 +3,21 @@
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::CapturedStream;
 use crate::blocking::drop_on_pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
-use crate::temp_dir::TempDir;
+use crate::temp_dir::{TempDir, is_same_file};
 
 /// The size in bytes of the head and of the tail that stay in memory. Output of up to twice this size has no file.
 const HEAD_BYTES: usize = 256 * 1024;
@@ -28,40 +30,70 @@ const MAX_PENDING_BYTES: usize = 1024 * 1024;
 pub(crate) struct Spool {
     /// The directory that the user chose.
     chosen: Option<PathBuf>,
-    /// The temporary directory, created at the first use if the user chose none.
-    temporary: OnceLock<TempDir>,
+    /// The directory, from its first use on.
+    directory: OnceLock<SpoolDir>,
+}
+
+/// An open directory. A command that puts a link in its place does not change where the files are.
+#[derive(Debug)]
+struct SpoolDir {
+    open: OwnedFd,
+    path: PathBuf,
+    /// Removed on drop.
+    temporary: Option<TempDir>,
 }
 
 impl Spool {
     /// Creates a spool in a directory that stays, or in a temporary one that is removed on drop.
     pub(crate) fn new(chosen: Option<PathBuf>) -> Self {
-        Spool { chosen, temporary: OnceLock::new() }
+        Spool { chosen, directory: OnceLock::new() }
     }
 
-    /// Returns the file with this digest, if there is one. Blocks.
+    /// Returns the file with this digest, if there is one and its path leads to it. Blocks.
     pub(crate) fn find(&self, digest: Digest) -> Option<PathBuf> {
-        let directory = self.temporary.get().map(TempDir::path).or(self.chosen.as_deref())?;
-        Some(directory.join(digest.to_string())).filter(|file| file.is_file())
+        let directory = match (self.directory.get(), &self.chosen) {
+            (None, None) => return None,
+            // An earlier process may have stored it.
+            _ => self.directory().ok()?,
+        };
+        let name = digest.to_string();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&directory.open, &name, flags, Mode::empty()).ok()?);
+        let path = directory.path.join(name);
+        (file.metadata().is_ok_and(|file| file.is_file()) && is_same_file(&file, &path)).then_some(path)
     }
 
     /// Returns the directory, and creates it if it is missing. Blocks.
-    fn directory(&self) -> std::io::Result<&Path> {
-        if let Some(chosen) = &self.chosen {
-            std::fs::create_dir_all(chosen)?;
-            return Ok(chosen);
+    fn directory(&self) -> std::io::Result<&SpoolDir> {
+        if let Some(directory) = self.directory.get() {
+            return Ok(directory);
         }
-        if let Some(temporary) = self.temporary.get() {
-            return Ok(temporary.path());
-        }
-        let created = TempDir::create_blocking("spool")?;
+        let created = SpoolDir::create(self.chosen.clone())?;
         // If another command has just created one, this one is removed.
-        Ok(self.temporary.get_or_init(|| created).path())
+        Ok(self.directory.get_or_init(|| created))
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        self.temporary.take().into_iter().for_each(drop_on_pool);
+        self.directory.take().and_then(|directory| directory.temporary).into_iter().for_each(drop_on_pool);
+    }
+}
+
+impl SpoolDir {
+    fn create(chosen: Option<PathBuf>) -> std::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let (path, temporary, flags) = match chosen {
+            Some(path) => {
+                std::fs::create_dir_all(&path)?;
+                (path, None, flags)
+            }
+            None => {
+                let temporary = TempDir::create_blocking("spool")?;
+                (temporary.path().to_owned(), Some(temporary), flags | OFlags::NOFOLLOW)
+            }
+        };
+        Ok(SpoolDir { open: rustix::fs::open(&path, flags, Mode::empty())?, path, temporary })
     }
 }
 
@@ -184,7 +216,7 @@ impl SpoolState {
     /// Returns the file, and creates it if there is none. Blocks.
     fn open(self) -> std::io::Result<SpoolFile> {
         match self {
-            SpoolState::New(spool) => SpoolFile::create(&spool),
+            SpoolState::New(spool) => SpoolFile::create(spool),
             SpoolState::Idle(file) => Ok(file),
             SpoolState::Writing(_) | SpoolState::Ended => Err(std::io::Error::other("an earlier write failed")),
         }
@@ -204,21 +236,18 @@ fn cannot_store(error: std::io::Error) -> Error {
 /// A file that is being written under a temporary name. At the end it is renamed to its digest.
 struct SpoolFile {
     file: File,
-    directory: PathBuf,
-    path: PathBuf,
+    spool: Arc<Spool>,
+    name: String,
     hasher: Box<blake3::Hasher>,
 }
 
 impl SpoolFile {
-    fn create(spool: &Spool) -> std::io::Result<Self> {
+    fn create(spool: Arc<Spool>) -> std::io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let directory = spool.directory()?.to_owned();
-        let path = directory.join(format!("growing-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
-        let mut options = File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(SpoolFile { file: options.open(&path)?, directory, path, hasher: Box::default() })
+        let name = format!("growing-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&spool.directory()?.open, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(SpoolFile { file: file.into(), spool, name, hasher: Box::default() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -228,7 +257,8 @@ impl SpoolFile {
 
     fn finish(self) -> std::io::Result<Digest> {
         let digest = Digest(*self.hasher.finalize().as_bytes());
-        std::fs::rename(&self.path, self.directory.join(digest.to_string()))?;
+        let directory = &self.spool.directory()?.open;
+        renameat(directory, &self.name, directory, digest.to_string())?;
         Ok(digest)
     }
 }
@@ -236,7 +266,9 @@ impl SpoolFile {
 impl Drop for SpoolFile {
     fn drop(&mut self) {
         // Fails after the rename, since the name is gone.
-        let _ = std::fs::remove_file(&self.path);
+        if let Ok(directory) = self.spool.directory() {
+            let _ = unlinkat(&directory.open, &self.name, AtFlags::empty());
+        }
     }
 }
 

@@ -17,6 +17,15 @@ pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
+/// Creates a directory and its ancestors that only this user can enter, unless another user owns the nearest that exists.
+pub(super) fn create_own_dirs(path: &Path) -> io::Result<()> {
+    let existing = path.ancestors().find_map(|above| above.metadata().ok());
+    match existing.is_some_and(|existing| is_own(&existing)) {
+        true => DirBuilder::new().recursive(true).mode(0o700).create(path),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// Opens a lock file. Does not follow a link, and does not wait for a pipe.
 pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -29,7 +38,7 @@ pub(super) fn is_own(metadata: &Metadata) -> bool {
 }
 
 /// Returns true if a path leads to an open file.
-pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
+pub(crate) fn is_same_file(file: &File, path: &Path) -> bool {
     let (open, named) = (file.metadata(), std::fs::symlink_metadata(path));
     open.is_ok_and(|open| named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
 }

@@ -12,6 +12,10 @@ pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::create_dir(path)
 }
 
+pub(super) fn create_own_dirs(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
 pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
@@ -20,6 +24,6 @@ pub(super) fn is_own(_: &Metadata) -> bool {
     true
 }
 
-pub(super) fn is_same_file(_: &File, path: &Path) -> bool {
+pub(crate) fn is_same_file(_: &File, path: &Path) -> bool {
     path.exists()
 }
