@@ -9,6 +9,7 @@ mod guarded_files;
 mod guests;
 mod hidden_edits;
 mod home;
+mod key_place;
 mod limits;
 mod open_calls;
 mod other_dirs;
@@ -207,6 +208,7 @@ fn attacks() -> Vec<Attack> {
         home::attacks(),
         other_dirs::attacks(),
         spool::attacks(),
+        key_place::attacks(),
         guests::attacks(),
         planted::attacks(),
         open_calls::attacks(),

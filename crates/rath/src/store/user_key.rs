@@ -149,15 +149,21 @@ pub(crate) fn location_of(path: &Path) -> String {
     format!("{:?}", canonical.unwrap_or_else(|_| path.to_owned()))
 }
 
-/// Returns the path of the user's key if tools that write in a directory could reach it.
+/// Returns the path of the user's key if tools that write in a directory could reach it, or if the directory is in that of the key.
 pub(crate) fn key_within_reach(directory: &Path) -> Option<PathBuf> {
-    let home = std::env::home_dir().filter(|home| home.is_absolute())?;
     let data = data_directory()?;
-    let hidden = Path::new(".local/share/rath");
-    let key = data.join("rath/user.key");
-    // A place that `XDG_DATA_HOME` names is hidden from tools, wherever it is.
-    let is_default = data == home.join(".local/share");
-    (is_default && home_file_within_reach(&key, &home, hidden, directory)).then_some(key)
+    let own = data.join("rath");
+    let key = own.join("user.key");
+    // Sandboxes hide the directory of the key: the usual one in a workspace that has the home directory, and one that `XDG_DATA_HOME`
+    // names in every workspace above it.
+    let home = std::env::home_dir().filter(|home| data == home.join(".local/share"));
+    let (above, hidden) = match &home {
+        Some(home) => (home, Path::new(".local/share/rath")),
+        None => (&data, Path::new("rath")),
+    };
+    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_in_own = canonical(directory).starts_with(canonical(&own));
+    (is_in_own || home_file_within_reach(&key, above, hidden, directory)).then_some(key)
 }
 
 /// Returns the directory for a user's data.
