@@ -7,6 +7,7 @@ mod file_paths;
 mod file_races;
 mod guarded_files;
 mod guests;
+mod hidden_commits;
 mod hidden_edits;
 mod home;
 mod key_place;
@@ -209,6 +210,7 @@ fn attacks() -> Vec<Attack> {
         other_dirs::attacks(),
         spool::attacks(),
         key_place::attacks(),
+        hidden_commits::attacks(),
         guests::attacks(),
         planted::attacks(),
         open_calls::attacks(),

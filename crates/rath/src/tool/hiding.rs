@@ -9,7 +9,7 @@ mod identity;
 #[path = "hiding/identity_unsupported.rs"]
 mod identity;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use self::identity::{has_other_names, identity};
 use crate::blocking::run_blocking;
 use crate::policy::ActivePolicy;
 use crate::sandbox::{
-    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, Result, Root, Sandbox,
-    SandboxBackend, Sink,
+    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, RATH_DIR, Result, Root, Sandbox,
+    SandboxBackend, Sink, private_paths_in,
 };
 
 /// The number of directory entries that are looked at for files to hide from a command.
@@ -35,6 +35,34 @@ pub(super) fn hiding(inner: Sandbox, policy: &Arc<ActivePolicy>) -> Sandbox {
     match policy.hides_files() {
         true => Sandbox::new(HidingSandbox { inner, policy: policy.clone() }),
         false => inner,
+    }
+}
+
+/// The files in a workspace that tools do not read: private ones of the user, those of rath, and those that a policy hides.
+pub(super) struct HiddenFiles {
+    policy: Option<Arc<ActivePolicy>>,
+    found: HashSet<PathBuf>,
+}
+
+impl HiddenFiles {
+    /// Looks for the hidden files that a directory has now. Blocks.
+    pub(super) fn find(directory: &Path, policy: Option<Arc<ActivePolicy>>) -> Result<Self> {
+        let policy = policy.filter(|policy| policy.hides_files());
+        let mut found: HashSet<_> = private_paths_in(directory).into_iter().collect();
+        if let Some(policy) = &policy {
+            found.extend(find_hidden(directory, policy)?);
+        }
+        Ok(HiddenFiles { policy, found })
+    }
+
+    /// Returns the outermost hidden path that is the file, which need not exist, or a directory above it.
+    pub(super) fn outermost<'a>(&self, file: &'a str) -> Option<&'a str> {
+        let ends = file.match_indices('/').map(|(at, _)| at).chain([file.len()]);
+        ends.map(|end| &file[..end]).find(|path| {
+            let is_own = path.rsplit('/').next() == Some(RATH_DIR);
+            let is_denied = self.policy.as_ref().is_some_and(|policy| policy.hides(path).is_some());
+            is_own || is_denied || self.found.contains(Path::new(path))
+        })
     }
 }
 

@@ -599,6 +599,46 @@ fn a_commit_asks_and_no_hook_runs() {
     assert_eq!(committed, "Ann The rest.\n\na\nAnn $(touch d) `touch e`\n\nb; touch c\n", "{}", log(&session));
 }
 
+#[test]
+fn a_question_about_a_commit_names_its_files_and_those_that_are_left_out() {
+    let folder = rath_test_support::temp_dir();
+    let sh = |line: &str| {
+        let mut shell = rath_test_support::program("sh");
+        let done = shell.args(["-c", line]).current_dir(folder.path()).output().expect("a shell runs");
+        assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    sh("git init -q; git config user.name Ann; git config user.email ann@example.invalid; mkdir secrets; \
+        touch changed same removed secrets/a secrets/b; git add .; git commit -qm One.; \
+        echo two > changed; echo two > secrets/a; touch same new; rm removed");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let questions = asked.clone();
+    let policy = Policy::new(Mode::Workspace).rule(rule("deny read secrets/")).ask_with(move |question: Question| {
+        questions.lock().expect("no panic").extend(question.preview);
+        async { Reply::Allow { by: "Ann".to_owned(), rules: Vec::new() } }
+    });
+    let turns = [
+        r#"{"calls": [{"name": "commit", "arguments": {"message": "Two.", "paths": ["new"]}}]}"#,
+        r#"{"calls": [{"name": "commit", "arguments": {"message": "Three."}}]}"#,
+        r#"{"text": "done"}"#,
+    ];
+    let agent = Agent::new("Go.", &script(turns)).tools(builtin::all());
+    let session = Session::user("go").to(Sandbox::isolated(folder.path())).under(policy);
+    let (session, message) = run(&agent, session);
+    assert_eq!(message, "", "{}", log(&session));
+    expect![[r#"
+        Two.
+
+        new: 1 file
+        new
+        Three.
+
+        all changes: 2 files
+        changed
+        removed
+        left out, because tools may not read it: secrets"#]]
+    .assert_eq(&asked.lock().expect("no panic").join("\n"));
+}
+
 /// Each row prepares a repository by a line of shell, and has what the call of `commit` returns and what is committed then.
 #[test]
 fn a_commit_runs_no_filter_and_takes_no_repository_below() {

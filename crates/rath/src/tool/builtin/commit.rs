@@ -1,5 +1,6 @@
 //! The tool that commits changes with git.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rath_record::chunk::ToolSpec;
@@ -11,6 +12,7 @@ use crate::error::ErrorKind;
 use crate::policy::Use;
 use crate::sandbox::{Command, ExitStatus, Stream};
 use crate::session::{Error, Result};
+use crate::tool::hiding::HiddenFiles;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Commits changes with git, once a person has approved it.
@@ -18,7 +20,8 @@ use crate::tool::{Output, Tool, ToolCx, Touch};
 /// An isolated sandbox keeps `.git` from being written by all other commands: its hooks and its configuration run programs
 /// outside of the sandbox. This tool runs git with access to the history, and to neither of them. Git starts no other program then: no
 /// hook, no filter, and no git in a repository below. Neither a file that goes through a filter is committed, nor a repository below that
-/// is new: the settings of such a repository run programs too.
+/// is new: the settings of such a repository run programs too. A file that tools may not read is left out, also if it was deleted: git
+/// runs where it is hidden.
 ///
 /// Part of [`all`](super::all).
 #[derive(Clone, Copy, Debug)]
@@ -52,41 +55,126 @@ impl Tool for Commit {
         true
     }
 
-    async fn preview(&self, _: &ToolCx, arguments: &Value) -> Option<String> {
+    async fn preview(&self, cx: &ToolCx, arguments: &Value) -> Option<String> {
         let paths = texts(arguments, "paths");
-        let paths = if paths.is_empty() { "all changes".to_owned() } else { paths.join("\n") };
-        Some(format!("{}\n\n{paths}", text(arguments, "message")))
+        let named = if paths.is_empty() { "all changes".to_owned() } else { paths.join(", ") };
+        let listed = async {
+            let settings = Settings::read(cx, (None, None)).await?;
+            Changes::find(cx, &settings, &paths).await
+        };
+        let listed = listed.await.map(|changes| changes.describe()).unwrap_or_default();
+        Some(format!("{}\n\n{named}{listed}", text(arguments, "message")))
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let mut paths = texts(&arguments, "paths");
-        if paths.is_empty() {
-            paths.push(".".to_owned());
-        }
+        let paths = texts(&arguments, "paths");
         let identity = run_blocking(|| -> Result<_> { Ok(identity(std::env::home_dir().as_deref())) }).await?;
         let settings = Settings::read(cx, identity).await?;
         let is_committing = !cx.session().is_replaying();
-        // Git starts another git in each repository below to add all changes, and not to add files by their names. Those that git
-        // knows are added by the commit.
-        let list = ["git", "ls-files", "-z", "--others", "--exclude-standard", "--"].map(str::to_owned);
-        let untracked = settings.collect(cx, list.into_iter().chain(paths.iter().cloned())).await?;
-        let compare =
-            ["git", "diff-files", "-z", "--raw", "--diff-filter=T", "--ignore-submodules=all", "--"].map(str::to_owned);
-        let changed = settings.collect(cx, compare.into_iter().chain(paths.iter().cloned())).await?;
-        refuse_repositories(&untracked, &changed)?;
-        if !untracked.is_empty() {
+        let changes = Changes::find(cx, &settings, &paths).await?;
+        if !changes.untracked.is_empty() {
             let mut add = Command::argv(["git", "add", "--pathspec-from-file=-", "--pathspec-file-nul"]);
             add.env = settings.variables();
             add.env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
-            (add.stdin, add.extra.git) = (untracked, is_committing);
+            (add.stdin, add.extra.git) = (changes.untracked, is_committing);
             command::to_output(&command::run(cx, &add).await?, &add)?;
         }
         let words = ["git", "commit", "-m", text(&arguments, "message"), "--"].map(str::to_owned);
-        let mut commit = Command::argv(words.into_iter().chain(paths));
+        let left_out = changes.hidden.iter().map(|path| format!(":(exclude,literal){path}"));
+        let mut commit = Command::argv(words.into_iter().chain(or_all(&paths)).chain(left_out));
         commit.env = settings.variables();
         commit.extra.git = is_committing;
         command::to_output(&command::run(cx, &commit).await?, &commit)
     }
+}
+
+/// Returns the paths to commit: the whole workspace if none is named.
+fn or_all(paths: &[String]) -> Vec<String> {
+    if paths.is_empty() { vec![".".to_owned()] } else { paths.to_vec() }
+}
+
+/// The changes that a commit includes.
+#[derive(Debug, Default)]
+struct Changes {
+    /// The names of all files.
+    files: BTreeSet<String>,
+    /// The names of the new files, each with a NUL byte behind it, as git wants them.
+    untracked: Vec<u8>,
+    /// The changed paths that are left out, because tools do not read them.
+    hidden: BTreeSet<String>,
+}
+
+/// The number of files that a question lists.
+const MAX_LISTED_FILES: usize = 20;
+
+impl Changes {
+    /// Looks for changed files, and fails if one is a repository of its own.
+    async fn find(cx: &ToolCx, settings: &Settings, paths: &[String]) -> Result<Self> {
+        let list = async |words: &[&str]| {
+            let words = words.iter().map(|&word| word.to_owned()).chain(or_all(paths));
+            settings.collect(cx, words).await
+        };
+        // Git starts another git in each repository below to add all changes, and not to add files by their names. Those that git
+        // knows are added by the commit.
+        let untracked = list(&["git", "ls-files", "-z", "--others", "--exclude-standard", "--"]).await?;
+        let replaced =
+            list(&["git", "diff-files", "-z", "--raw", "--diff-filter=T", "--ignore-submodules=all", "--"]).await?;
+        // Git sees no file in a directory that is hidden from it.
+        let missing = list(&["git", "ls-files", "-z", "--deleted", "--"]).await?;
+        let head = ["git", "rev-parse", "-q", "--verify", "HEAD^{commit}"];
+        let empty_tree = ["git", "hash-object", "-t", "tree", "--stdin"];
+        let mut base = settings.collect(cx, head.map(str::to_owned).into_iter()).await?;
+        if base.is_empty() {
+            base = settings.collect(cx, empty_tree.map(str::to_owned).into_iter()).await?;
+        }
+        let base = String::from_utf8_lossy(&base).trim().to_owned();
+        let compare = ["git", "diff", "-z", "--name-only", "--relative", "--no-renames", "--no-ext-diff"];
+        let changed = list(&[&compare[..], &["--ignore-submodules=dirty", &base, "--"]].concat()).await?;
+        let directory = cx.sandbox().await?.directory().map(Path::to_owned);
+        let policy = cx.session().policy().cloned();
+        let changes = run_blocking(move || -> Result<_> {
+            let hidden = directory.as_deref().map(|directory| HiddenFiles::find(directory, policy)).transpose()?;
+            let is_there = |name: &str| directory.as_ref().is_some_and(|top| top.join(name).symlink_metadata().is_ok());
+            let missing: BTreeSet<_> = names(&missing).filter(|name| is_there(name)).collect();
+            let mut changes = Changes::default();
+            let untracked = untracked.split_inclusive(|byte| *byte == 0);
+            let untracked = untracked.filter_map(|bytes| Some((names(bytes).next()?, bytes)));
+            for (name, bytes) in names(&changed).map(|name| (name, &[][..])).chain(untracked) {
+                let outermost = hidden.as_ref().and_then(|hidden| hidden.outermost(&name).map(str::to_owned));
+                match outermost.or_else(|| missing.get(&name).cloned()) {
+                    Some(path) => _ = changes.hidden.insert(path),
+                    None => {
+                        changes.untracked.extend(bytes);
+                        changes.files.insert(name);
+                    }
+                }
+            }
+            Ok(changes)
+        });
+        let changes = changes.await?;
+        refuse_repositories(&changes.untracked, &replaced)?;
+        Ok(changes)
+    }
+
+    /// Returns the end of a question: the number of files, their names, and what is left out.
+    fn describe(&self) -> String {
+        let count = self.files.len();
+        let mut text = format!(": {count} {}", if count == 1 { "file" } else { "files" });
+        self.files.iter().take(MAX_LISTED_FILES).for_each(|file| text.extend(["\n", file]));
+        if count > MAX_LISTED_FILES {
+            text += &format!("\nand {} more", count - MAX_LISTED_FILES);
+        }
+        if !self.hidden.is_empty() {
+            let hidden: Vec<_> = self.hidden.iter().take(MAX_LISTED_FILES).map(String::as_str).collect();
+            text += &format!("\nleft out, because tools may not read it: {}", hidden.join(", "));
+        }
+        text
+    }
+}
+
+/// Returns the names in a list of git, each of which ends with a NUL byte.
+fn names(list: &[u8]) -> impl Iterator<Item = String> {
+    list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 /// Fails if one of the files to commit is a repository of its own: a directory in the list of new files, or one in the place of a file.
@@ -166,6 +254,7 @@ impl Settings {
     async fn collect(&self, cx: &ToolCx, words: impl Iterator<Item = String>) -> Result<Vec<u8>> {
         let mut command = Command::argv(words);
         command.env = self.variables();
+        command.env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
         command.extra.git = !cx.session().is_replaying();
         let mut printed = Vec::new();
         let mut sink = |stream: Stream, bytes: &[u8]| {
