@@ -1,9 +1,9 @@
 //! Temporary directories of this program, and the removal of those that killed processes left.
 //!
 //! A directory `rath-PURPOSE-UUID` lies in the user's own directory of rath, which is hidden from commands: one that can write the
-//! system's directory for temporary files could put a link in its place. The file `rath-PURPOSE-UUID.lock` beside it is locked as long as the directory is in use. The system releases the lock when the process ends, also if it is killed, and
-//! every other process can test it, also from another PID namespace: the next process that needs such a directory removes those
-//! whose lock is free.
+//! system's directory for temporary files could put a link in its place. The file `rath-PURPOSE-UUID.lock` beside it is locked as
+//! long as the directory is in use. The system releases the lock when the process ends, also if it is killed, and every other process
+//! can test it, also from another PID namespace: the next process that needs such a directory removes those whose lock is free.
 
 #[cfg(unix)]
 mod lock_file;
