@@ -150,7 +150,7 @@ impl AgentArgs {
             let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
             last_mode.filter(is_kept).unwrap_or(mode)
         });
-        let loosest = permissions.mode_or(unattended_mode(&sandbox));
+        let loosest = unattended_mode(&sandbox);
         print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
             .await?;
         permissions.warn(&sandbox);

@@ -380,6 +380,11 @@ impl SandboxBackend for Isolated {
         Some(&self.options.directory)
     }
 
+    fn seen_at(&self) -> Option<&Path> {
+        let given = self.options.mount_path.as_ref().filter(|_| self.options.walls == Walls::Namespaces);
+        Some(given.map_or(&self.options.directory, MountPath::as_path))
+    }
+
     fn keep_out(&self, path: &Path) {
         let Ok(path) = std::path::absolute(path) else { return };
         let mut kept_out = self.options.kept_out.lock().unwrap_or_else(PoisonError::into_inner);

@@ -194,6 +194,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
         None
     }
 
+    /// Returns the path at which commands see the workspace, if that is a directory of this machine.
+    fn seen_at(&self) -> Option<&Path> {
+        self.directory()
+    }
+
     /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
     /// Commands see the other directory at the path of this one, where the backend can arrange that.
@@ -293,6 +298,11 @@ impl Sandbox {
         self.0.directory()
     }
 
+    /// Returns the path at which commands see the workspace, if that is a directory of this machine.
+    pub fn seen_at(&self) -> Option<&Path> {
+        self.0.seen_at()
+    }
+
     /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
     /// Commands see the other directory at the path of this one, where the backend can arrange that.
@@ -350,6 +360,7 @@ trait ErasedBackend: Send + Sync {
     fn spool_path(&self, digest: Digest) -> BoxFuture<'_, Option<PathBuf>>;
     fn capabilities(&self) -> BoxFuture<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
+    fn seen_at(&self) -> Option<&Path>;
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
     fn keep_out(&self, path: &Path);
     fn stage_in(&self, directory: &Path);
@@ -390,6 +401,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn directory(&self) -> Option<&Path> {
         SandboxBackend::directory(self)
+    }
+
+    fn seen_at(&self) -> Option<&Path> {
+        SandboxBackend::seen_at(self)
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {

@@ -62,7 +62,7 @@ pub(crate) fn private_paths_of(home: &Path) -> impl Iterator<Item = PathBuf> {
 /// ```
 pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let homes = homes_beside(&directory);
+    let homes = homes_in(std::slice::from_ref(&directory));
     let private = homes.iter().flat_map(|home| private_paths_of(home));
     let mut paths = Vec::new();
     for path in private.chain(own_directories()) {
@@ -88,20 +88,33 @@ pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
 pub fn home_directories() -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = Vec::new();
     for home in named_homes().map(|home| resolved(&home)) {
-        if home != Path::new("/") && !homes.contains(&home) {
+        if !is_of_system(&home) && !homes.contains(&home) {
             homes.push(home);
         }
     }
     homes
 }
 
-/// Returns the home directories of the user, with a directory that is one of them, mounted at a second path.
-pub(crate) fn homes_beside(directory: &Path) -> Vec<PathBuf> {
-    let mut homes = home_directories();
-    if !homes.iter().any(|home| home == directory) && homes.iter().any(|home| is_same_directory(home, directory)) {
-        homes.push(directory.to_owned());
+/// Returns the home directories of the user, also at a second path: where one of the roots is a home, or a directory above one, that is
+/// mounted there too.
+pub(crate) fn homes_in(roots: &[PathBuf]) -> Vec<PathBuf> {
+    let homes = home_directories();
+    let mut all = homes.clone();
+    for (root, home) in roots.iter().flat_map(|root| homes.iter().map(move |home| (root, home))) {
+        let above = home.ancestors().find(|above| is_same_directory(above, root));
+        let second = above
+            .and_then(|above| home.strip_prefix(above).ok())
+            .map(|inside| root.join(inside).components().collect());
+        all.extend(second.filter(|second| !all.contains(second)));
     }
-    homes
+    all
+}
+
+/// Directories of the system. Accounts of services have them as their home, and there is nothing private in them.
+const SYSTEM_DIRS: [&str; 9] = ["/bin", "/sbin", "/lib", "/usr", "/etc", "/dev", "/proc", "/sys", "/nix"];
+
+fn is_of_system(home: &Path) -> bool {
+    home == Path::new("/") || SYSTEM_DIRS.iter().any(|system| home.starts_with(system))
 }
 
 /// Returns the home directories of the user as they are named.

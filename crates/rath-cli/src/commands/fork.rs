@@ -6,6 +6,7 @@ use rath::{BranchId, Session};
 use serde_json::json;
 
 use crate::agent;
+use crate::last_mode::{last_mode, mode_note};
 use crate::output::{self, CommandResult, Failure};
 use crate::sessions::{self, LoadedSession, Source, StoreArg};
 
@@ -37,12 +38,18 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
     };
     let from = loaded.lineage.heads().last().map(|step| step.id());
     let shared = loaded.session.chunk_count();
-    let fork = match &args.name {
+    let mut fork = match &args.name {
         Some(name) => loaded.session.fork_named(name),
         None => Session::fork(&loaded.session),
     };
-    let fork = fork.record(store).await?;
     let is_newest = from == Some(listed.head);
+    if !is_newest {
+        // A branch from before the first mode is as strict as the session that it is taken from.
+        let mode = last_mode(&store.read(listed.branch).await?.session);
+        let stricter = mode.filter(|mode| last_mode(&fork).is_none_or(|earlier| *mode < earlier));
+        stricter.into_iter().for_each(|mode| _ = fork.push(mode_note(mode)));
+    }
+    let fork = fork.record(store).await?;
     if is_newest {
         warn_of_changes(store, &loaded, listed.branch).await?;
     }

@@ -215,10 +215,13 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     for (slot, path) in &writable {
         plan.attach_file(SpawnStep::Workspace, *slot, path)?;
     }
+    // The workspace stays where it is, also if commands can write the directories above it.
+    for path in [request.directory, request.mount_path] {
+        let above = writable.iter().find_map(|(_, above)| Some((above, path.strip_prefix(above).ok()?)));
+        above.map_or(Ok(()), |(above, inside)| plan.pin_parents(above, inside))?;
+    }
     // What is covered in the workspace would be seen at its own path.
     if !request.directory.starts_with(request.mount_path) {
-        let above = writable.iter().find_map(|(_, above)| Some((above, request.directory.strip_prefix(above).ok()?)));
-        above.map_or(Ok(()), |(above, inside)| plan.pin_parents(above, inside))?;
         plan.cover(empty_dir, request.directory)?;
     }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
@@ -272,7 +275,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     for (slot, at) in commit {
         plan.push(SpawnStep::Workspace, MountOp::Attach { slot, at: c_path(&at)? });
     }
-    let mut own: Vec<_> = request.nested.rath.iter().map(|rath| request.mount_path.join(&rath.path)).collect();
+    let rath = request.nested.rath.iter().map(|rath| &*rath.path);
+    let mut own: Vec<_> = rath.map(|path| (request.directory, request.mount_path, path)).collect();
     for (above, nested) in request.outside {
         // Those of a workspace that is in there are treated above.
         let is_workspace = |path: &Path| {
@@ -283,11 +287,13 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         plan.cover(empty_dir, &above.join(crate::RATH_DIR))?;
         plan.protect_projects(above, nested, is_workspace)?;
-        let rath = nested.rath.iter().map(|rath| &rath.path).filter(|path| !is_workspace(path));
-        own.extend(rath.map(|path| above.join(path)));
+        let rath = nested.rath.iter().map(|rath| &*rath.path).filter(|path| !is_workspace(path));
+        own.extend(rath.map(|path| (&**above, &**above, path)));
     }
-    for path in own {
-        plan.cover_or(IfMissing::Fail, empty_dir, &path)?;
+    for (root, at, path) in own {
+        plan.pin_parents(at, path)?;
+        let cover = if root.join(path).is_dir() { empty_dir } else { Path::new("/dev/null") };
+        plan.cover_or(IfMissing::Fail, cover, &at.join(path))?;
     }
     // Covered even if it is missing now: it may be created before a later command.
     plan.cover(empty_dir, &request.mount_path.join(crate::RATH_DIR))?;
@@ -329,8 +335,10 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
         if is_own || private.any(|private| path.starts_with(private)) {
             return Err(wrong(&path, ", which is private"));
         }
+        // Of paths in each other, the outermost: the mount of the other would be covered.
         let is_in = |above: &PathBuf| path.starts_with(above);
         if !path.starts_with(request.directory) && !paths.iter().any(is_in) {
+            paths.retain(|inner| !inner.starts_with(&path));
             paths.push(path);
         }
     }

@@ -1,6 +1,7 @@
 //! Files and directories of a workspace that commands may not change: the `.rath` and `.git` of projects below the first level,
 //! repositories without a working tree, and the hooks and settings that repositories name.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind as ErrorKindIo;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,10 @@ pub(super) struct NestedProjects {
     pub(super) rath: Vec<NestedPath>,
     /// Every `.git`: a directory, or the file of a submodule or a second working tree. Also every repository without a working tree.
     pub(super) git: Vec<NestedPath>,
-    /// Every directory of hooks and every file of settings that a repository names.
+    /// Every directory of hooks and every file of settings in the workspace that a repository names.
     pub(super) settings: Vec<NestedPath>,
+    /// The paths without links that repositories in the workspace or above it name, wherever they lead.
+    named: BTreeSet<PathBuf>,
 }
 
 /// A path relative to the workspace, and the file or directory that was there.
@@ -93,27 +96,42 @@ impl NestedProjects {
                 return Err(Error::new(ErrorKind::Unavailable, message).with_hint(hint));
             }
         }
-        nested.find_settings(workspace, &repositories);
+        if let Ok(workspace) = workspace.canonicalize() {
+            nested.find_named(&workspace, &repositories);
+            nested.find_settings(&workspace, &[]);
+        }
         Ok(nested)
     }
 
-    /// Finds the hooks and settings in the workspace that repositories name.
-    fn find_settings(&mut self, workspace: &Path, repositories: &[PathBuf]) {
-        let Ok(workspace) = workspace.canonicalize() else { return };
-        let mut inside = std::collections::BTreeSet::new();
-        // Also where no repository is: those that the user's own settings name.
-        for git in [Path::new(".git")].into_iter().chain(repositories.iter().map(|git| &**git)) {
-            let path = workspace.join(git);
+    /// Returns the projects with the settings that repositories of other directories name here.
+    pub(super) fn named_by(mut self, workspace: &Path, others: &[&NestedProjects]) -> Self {
+        if let Ok(workspace) = workspace.canonicalize() {
+            self.find_settings(&workspace, others);
+        }
+        self
+    }
+
+    /// Finds the hooks and settings that repositories name: those in the workspace, those that it is a part of, and, also where no
+    /// repository is, the user's own settings.
+    fn find_named(&mut self, workspace: &Path, repositories: &[PathBuf]) {
+        let above = workspace.ancestors().map(|above| above.join(".git"));
+        let above = above.filter(|git| git.starts_with(workspace) || git.exists());
+        for path in above.chain(repositories.iter().map(|git| workspace.join(git))) {
             let Some(worktree) = path.parent() else { continue };
             let git = named_repository(&path).unwrap_or_else(|| path.clone());
-            let named = named_paths(worktree, &git).into_iter().filter_map(|path| path.canonicalize().ok());
-            inside.extend(named.filter_map(|path| path.strip_prefix(&workspace).ok().map(Path::to_owned)));
+            self.named.extend(named_paths(worktree, &git).into_iter().filter_map(|path| path.canonicalize().ok()));
         }
+    }
+
+    fn find_settings(&mut self, workspace: &Path, others: &[&NestedProjects]) {
+        let named = self.named.iter().chain(others.iter().flat_map(|other| &other.named));
+        let inside: BTreeSet<_> =
+            named.filter_map(|path| path.strip_prefix(workspace).ok().map(Path::to_owned)).collect();
         // The workspace as a whole cannot be read-only, and what is in these directories is protected with them.
         let is_apart = |path: &PathBuf| {
             !path.as_os_str().is_empty() && !path.iter().any(|name| is_git_dir(name) || is_rath_dir(name))
         };
-        let settings = inside.into_iter().filter(is_apart).filter_map(|path| NestedPath::new(&workspace, path));
+        let settings = inside.into_iter().filter(is_apart).filter_map(|path| NestedPath::new(workspace, path));
         self.settings = settings.take(MAX_NESTED_PROJECTS).collect();
     }
 

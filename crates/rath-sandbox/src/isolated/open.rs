@@ -32,9 +32,7 @@ use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
 #[cfg(target_os = "linux")]
-use crate::private_paths::{
-    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, homes_beside, named_homes, own_directories, resolved,
-};
+use crate::private_paths::{PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, homes_in, named_homes, own_directories, resolved};
 use crate::root::Root;
 use crate::temp_dir::TempDir;
 
@@ -151,7 +149,8 @@ impl IsolatedOptions {
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let mut homes = homes_beside(root.path());
+        let roots = self.writable.iter().filter_map(|path| path.canonicalize().ok());
+        let mut homes = homes_in(&roots.chain([root.path().to_owned()]).collect::<Vec<_>>());
         let named = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(|home| resolved(&home));
         let home = named.filter(|home| home != Path::new("/")).or_else(|| homes.first().cloned());
         homes.extend(home.clone().filter(|home| !homes.contains(home)));
@@ -197,7 +196,13 @@ impl IsolatedOptions {
         keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
         let outside = writable.iter().map(|path| Ok((path.clone(), NestedProjects::find(path)?)));
         let outside = outside.collect::<Result<Vec<_>>>()?;
-        request.outside = &outside;
+        // A repository may name hooks that are in another directory.
+        let all: Vec<_> = [&*nested].into_iter().chain(outside.iter().map(|(_, projects)| projects)).collect();
+        let with_named =
+            |(path, projects): &(PathBuf, NestedProjects)| (path.clone(), projects.clone().named_by(path, &all));
+        let nested = Arc::new((*nested).clone().named_by(root.path(), &all));
+        let outside: Vec<_> = outside.iter().map(with_named).collect();
+        (request.nested, request.outside) = (&nested, &outside);
         let (namespace, landlock, temp) = match self.walls {
             Walls::Namespaces => {
                 let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);

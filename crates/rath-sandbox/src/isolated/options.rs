@@ -63,7 +63,7 @@ pub(super) enum MountPath {
 
 impl MountPath {
     /// Returns the path as it was given.
-    fn as_path(&self) -> &Path {
+    pub(super) fn as_path(&self) -> &Path {
         match self {
             MountPath::Given(path) | MountPath::SameAs(path) => path,
         }

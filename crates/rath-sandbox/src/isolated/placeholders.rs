@@ -76,6 +76,8 @@ fn create_missing(path: &Path, kind: PlaceholderKind) -> io::Result<Vec<PathBuf>
         match create_one(missing, kind) {
             Ok(()) => created.push(missing.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // No command can create it either.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => break,
             Err(error) => return Err(error),
         }
     }

@@ -339,6 +339,9 @@ fn projects_in_the_workspace_are_protected_at_any_depth() {
     {
         assert!(succeeds(&sandbox, line, &fixture), "{line}");
     }
+    // A file by such a name keeps no later command from running.
+    let odd = ["echo x > .Rath", "mkdir odd && echo x > odd/.rath", "mkfifo sub/.rAth", "mkdir .GIT", "true"];
+    odd.iter().for_each(|line| assert!(succeeds(&fixture.isolated().into(), line, &fixture), "{line}"));
     let writable = Sandbox::from(fixture.isolated().writable_git());
     assert!(succeeds(&writable, "echo fine >> a/b/c/.git/config && ! cat a/b/c/.rath/secret", &fixture));
 }

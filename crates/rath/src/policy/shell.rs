@@ -89,10 +89,17 @@ impl SimpleCommand {
         if self.words[at].ends_with("eval") {
             return Some(self.words[at + 1..].join(" "));
         }
-        let options = self.words[at + 1..].iter().take_while(|word| word.starts_with('-'));
-        let count = options.clone().count();
-        options.clone().any(|option| !option.starts_with("--") && option.contains('c')).then_some(())?;
-        self.words.get(at + 1 + count).cloned()
+        let (mut rest, mut has_line) = (&self.words[at + 1..], false);
+        while let Some((option, after)) = rest.split_first().filter(|(option, _)| option.starts_with(['-', '+'])) {
+            has_line |= option.starts_with('-') && !option.starts_with("--") && option.contains('c');
+            // `-o` has a name behind it.
+            rest = if !option.starts_with("--") && option.ends_with('o') {
+                after.get(1..).unwrap_or_default()
+            } else {
+                after
+            };
+        }
+        rest.first().filter(|_| has_line).cloned()
     }
 }
 
@@ -162,7 +169,10 @@ impl ShellLine {
 
     /// Adds the directories that a command changes to, from each in which it may run.
     fn change_directory(&mut self, words: &[Word]) {
-        let mut words = words.iter().skip_while(|word| matches!(word.text.as_str(), "command" | "builtin"));
+        let is_before = |word: &&Word| {
+            matches!(word.text.as_str(), "command" | "builtin" | "-p" | "--") || is_assignment(&word.text)
+        };
+        let mut words = words.iter().skip_while(is_before);
         if !words.next().is_some_and(|word| matches!(word.text.as_str(), "cd" | "pushd")) {
             return;
         }
@@ -177,8 +187,12 @@ impl ShellLine {
         for directory in from.map(|from| join(&from, &target.text)) {
             // A shell takes `link/..` for the directory that holds the link; the system takes it for the one above its target.
             for directory in [without_parents(&directory), directory] {
-                if self.directories.len() < MAX_DIRECTORIES && !self.directories.contains(&directory) {
-                    self.directories.push(directory);
+                if self.directories.contains(&directory) {
+                    continue;
+                }
+                match self.directories.len() < MAX_DIRECTORIES {
+                    true => self.directories.push(directory),
+                    false => self.is_opaque = true,
                 }
             }
         }

@@ -190,6 +190,10 @@ impl SandboxBackend for HidingSandbox {
         self.inner.directory()
     }
 
+    fn seen_at(&self) -> Option<&Path> {
+        self.inner.seen_at()
+    }
+
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         Some(hiding(self.inner.with_directory(directory)?, &self.policy))
     }

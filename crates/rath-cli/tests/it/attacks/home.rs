@@ -28,7 +28,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     }));
     all.push(Attack::new("the key of rath in a named directory, renamed", Plane::Walls, HoldsIn::Isolated, try_named));
     all.push(Attack::new("a home that commands see elsewhere", Plane::Walls, HoldsIn::Isolated, |trial| {
-        try_in(trial, "isolated:.?at=/work", &[shell("cat .ssh/id")])
+        try_in(trial, "isolated:.?at=/tmp/work", &[shell("cat .ssh/id")])
     }));
     all.push(Attack::new("a configuration planted in a home", Plane::Walls, HoldsIn::Isolated, try_planted));
     all.push(Attack::new(

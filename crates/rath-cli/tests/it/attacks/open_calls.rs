@@ -56,6 +56,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             try_after_words(trial, "read-only", &["--sandbox", trial.sandbox.uri()])
         }),
         row("a call in a merge of a session that was read-only", try_after_merge),
+        row("a call in a branch from before a session was read-only", try_at_prompt),
         row("a call like one that was refused at the question", |trial| try_after_question(trial, "n")),
         row("a call like one that was allowed at the question", |trial| try_after_question(trial, "y")),
     ]);
@@ -156,6 +157,26 @@ fn try_after_merge(trial: Trial) -> Observation {
     let merged = id(place.rath(&["merge", &session, &fork]));
     let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
     let output = place.rath(&["resume", &merged, "Go on.", &model, &script, "--anyway"]);
+    let is_written = place.survey("work").keys().any(|path| path.ends_with("pwned"));
+    Observation::new(is_written, printed(&output))
+}
+
+/// Forks a session that was read-only at its first step, and resumes the branch. Without the guard it was in mode full.
+fn try_at_prompt(trial: Trial) -> Observation {
+    let place = Place::new();
+    let mode = if trial.guard == Guard::On { "read-only" } else { "full" };
+    let output = place.agent(trial.sandbox, &[], &["--mode", mode]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let session = place.session();
+    let log = place.rath(&["log", &session]);
+    let log = String::from_utf8_lossy(&log.stdout).into_owned();
+    let prompt = log.lines().find(|line| line.contains("user: Go.")).expect("the prompt");
+    let step = prompt.split_whitespace().nth(1).expect("a step");
+    let fork = place.rath(&["fork", &format!("{session}@{step}")]);
+    let fork = String::from_utf8_lossy(&fork.stdout).trim().to_owned();
+    let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
+    let output =
+        place.rath(&["resume", &fork, "Go on.", &model, &script, "--anyway", "--sandbox", trial.sandbox.uri()]);
     let is_written = place.survey("work").keys().any(|path| path.ends_with("pwned"));
     Observation::new(is_written, printed(&output))
 }

@@ -26,8 +26,8 @@ struct PlantedRow {
     files: &'static [(&'static str, &'static str)],
     /// The workspace.
     directory: &'static str,
-    /// The directory outside that commands can write.
-    writable: &'static str,
+    /// The directories outside that commands can write.
+    writable: &'static [&'static str],
     lines: &'static [&'static str],
     /// The places where the file must not be.
     planted: &'static [&'static str],
@@ -42,7 +42,7 @@ const PLANTED: &[PlantedRow] = &[
         name: "a hook in a repository that is renamed outside",
         files: &[("outside/repo/.git/config", ""), ("outside/repo/.git/hooks/x", "")],
         directory: "work",
-        writable: "outside",
+        writable: &["outside"],
         lines: &[
             "cd '{top}/outside'; mv repo r2; mkdir -p repo/.git",
             "cd '{top}/outside'; echo EVIL-4711 > r2/.git/hooks/pre-commit",
@@ -54,7 +54,7 @@ const PLANTED: &[PlantedRow] = &[
         name: "a hook that a repository beside the workspace names",
         files: &[("outside/repo/.git/config", HOOKS), ("outside/repo/hooks/x", ""), ("outside/work/x", "")],
         directory: "outside/work",
-        writable: "outside",
+        writable: &["outside"],
         lines: &["echo EVIL-4711 > '{top}/outside/repo/hooks/pre-commit'"],
         planted: &["outside/repo/hooks/pre-commit"],
     },
@@ -62,7 +62,7 @@ const PLANTED: &[PlantedRow] = &[
         name: "a hook of all repositories, outside",
         files: &[("home/.gitconfig", GLOBAL_HOOKS), ("home/hooks/x", "")],
         directory: "work",
-        writable: "home",
+        writable: &["home"],
         lines: &["echo EVIL-4711 > '{top}/home/hooks/pre-commit'"],
         planted: &["home/hooks/pre-commit"],
     },
@@ -70,7 +70,7 @@ const PLANTED: &[PlantedRow] = &[
         name: "a hook of all repositories in a workspace without one",
         files: &[("home/.gitconfig", GLOBAL_HOOKS), ("home/hooks/x", "")],
         directory: "home",
-        writable: "outside",
+        writable: &["outside"],
         lines: &["echo EVIL-4711 > hooks/pre-commit"],
         planted: &["home/hooks/pre-commit"],
     },
@@ -78,9 +78,59 @@ const PLANTED: &[PlantedRow] = &[
         name: "a hook of all new repositories",
         files: &[("home/.gitconfig", TEMPLATE), ("home/template/hooks/x", "")],
         directory: "home",
-        writable: "outside",
+        writable: &["outside"],
         lines: &["echo EVIL-4711 > template/hooks/pre-commit"],
         planted: &["home/template/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "a hook in the workspace that the repository above it names",
+        files: &[("outside/.git/config", "[core]\nhooksPath = web/hooks\n"), ("outside/web/hooks/x", "")],
+        directory: "outside/web",
+        writable: &[],
+        lines: &["echo EVIL-4711 > hooks/pre-commit"],
+        planted: &["outside/web/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "a hook outside that the workspace names",
+        files: &[("work/.git/config", "[core]\nhooksPath = ../outside/hooks\n"), ("outside/hooks/x", "")],
+        directory: "work",
+        writable: &["outside"],
+        lines: &["echo EVIL-4711 > '{top}/outside/hooks/pre-commit'"],
+        planted: &["outside/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "a hook in the workspace that a repository outside names",
+        files: &[("outside/.git/config", "[core]\nhooksPath = ../work/hooks\n"), ("work/hooks/x", "")],
+        directory: "work",
+        writable: &["outside"],
+        lines: &["echo EVIL-4711 > hooks/pre-commit"],
+        planted: &["work/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "another workspace in the place of a renamed one",
+        files: &[("outside/a/ws/.git/config", "")],
+        directory: "outside/a/ws",
+        writable: &["outside"],
+        lines: &[
+            "cd '{top}/outside' && mv a b && mkdir -p a/ws/.git/hooks && echo EVIL-4711 > a/ws/.git/hooks/pre-commit",
+        ],
+        planted: &["outside/a/ws/.git/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "another home in the place of one that is writable by two names",
+        files: &[("home/.ssh/id", "")],
+        directory: "work",
+        writable: &["home", ""],
+        lines: &["cd '{top}' && mv home h2 && mkdir -p home/.ssh && echo EVIL-4711 > home/.ssh/authorized_keys"],
+        planted: &["home/.ssh/authorized_keys"],
+    },
+    PlantedRow {
+        name: "another .rath in the place of a renamed one",
+        files: &[("outside/a/.rath/x", "")],
+        directory: "work",
+        writable: &["outside"],
+        lines: &["cd '{top}/outside' && mv a b && mkdir -p a/.rath && echo EVIL-4711 > a/.rath/x"],
+        planted: &["outside/a/.rath/x"],
     },
 ];
 
@@ -93,7 +143,8 @@ fn try_planted(trial: Trial, row: &PlantedRow) -> Observation {
     let calls: Vec<_> = row.lines.iter().map(|line| shell(&line.replace("{top}", top))).collect();
     let calls: Vec<_> = calls.iter().map(|call| json!({"calls": [call]})).collect();
     let [model, script] = place.script(&calls);
-    let isolated = format!("isolated:.?write={top}/{}", row.writable);
+    let writable: Vec<_> = row.writable.iter().map(|name| format!("write={top}/{name}")).collect();
+    let isolated = format!("isolated:.?{}", writable.join("&"));
     let sandbox = if trial.guard == Guard::On { &isolated } else { "local:." };
     let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full", "--sandbox", sandbox];
     let output = place.command(&run).current_dir(place.path(row.directory)).output().expect("rath runs");
@@ -111,7 +162,7 @@ fn try_own_path(trial: Trial) -> Observation {
     let outside = place.text("outside");
     let line = format!("cat .env; cat '{outside}/work/.env'; cat '{outside}'/*/.env; true");
     let [model, script] = place.script(&[json!({"calls": [shell(&line)]})]);
-    let sandbox = format!("isolated:.?at=/work&write={outside}");
+    let sandbox = format!("isolated:.?at=/tmp/work&write={outside}");
     let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full", "--sandbox", &sandbox];
     let output = place.command(&run).current_dir(place.path("outside/work")).output().expect("rath runs");
     let text = results(&output);

@@ -164,6 +164,10 @@ fn redirections_are_looked_for_in_the_directories_that_a_line_changes_to() {
     check("pushd 'd e' > f", &["f", "d e/f"], &["d e"]);
     check("command cd -P -- d; echo x > f", &["f", "d/f"], &["d"]);
     check("eval 'cd d'; sh -c 'cd e; echo x > f'", &["f", "d/f", "e/f", "d/e/f"], &["d", "e", "d/e"]);
+    check("X=1 cd d; echo x > f", &["f", "d/f"], &["d"]);
+    check("command -p cd d; echo x > f", &["f", "d/f"], &["d"]);
+    check("sh -o errexit -c 'cd d; echo x > f'", &["f", "d/f"], &["d"]);
+    check("sh +e -c 'cd d; echo x > f'", &["f", "d/f"], &["d"]);
     check("cd /tmp; echo x > f", &["f", "/tmp/f"], &["/tmp"]);
     check("cd d; cd ..; echo x > f", &["f", "d/f", "../f", "f", "d/../f"], &["d", "..", "", "d/.."]);
     for unknown in ["cd", "cd -", "cd $x", "cd ~", "cd d*", "cd \"$(pwd)\"", "cd ''"] {

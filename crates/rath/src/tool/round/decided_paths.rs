@@ -1,6 +1,6 @@
 //! The paths that the decision about a call is about, and the files that they lead to.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::blocking::run_blocking;
@@ -13,8 +13,14 @@ use crate::session::Result;
 #[derive(Clone, Default)]
 pub(super) struct DecidedPaths {
     /// The directory that relative paths are in; none if it is not on this machine.
-    root: Option<Arc<Root>>,
+    root: Option<Arc<SeenRoot>>,
     paths: Vec<DecidedPath>,
+}
+
+/// A directory, and the path at which commands see it.
+pub(super) struct SeenRoot {
+    pub(super) root: Root,
+    pub(super) seen_at: PathBuf,
 }
 
 #[derive(Clone)]
@@ -25,7 +31,7 @@ struct DecidedPath {
 }
 
 impl DecidedPaths {
-    pub(super) fn new(root: Option<Arc<Root>>) -> Self {
+    pub(super) fn new(root: Option<Arc<SeenRoot>>) -> Self {
         DecidedPaths { root, paths: Vec::new() }
     }
 
@@ -67,7 +73,7 @@ impl DecidedPaths {
 }
 
 /// Returns the paths that paths lead to.
-async fn follow_all(root: Option<Arc<Root>>, given: Vec<String>) -> Result<Vec<String>> {
+async fn follow_all(root: Option<Arc<SeenRoot>>, given: Vec<String>) -> Result<Vec<String>> {
     if given.is_empty() {
         return Ok(Vec::new());
     }
@@ -75,7 +81,11 @@ async fn follow_all(root: Option<Arc<Root>>, given: Vec<String>) -> Result<Vec<S
 }
 
 /// Returns the path that a path leads to, relative to the directory if it is in it.
-fn target(root: Option<&Root>, given: &str) -> String {
+fn target(seen: Option<&SeenRoot>, given: &str) -> String {
+    let root = seen.map(|seen| &seen.root);
+    // Commands see the directory at a path that may be another one, as those of a fork do.
+    let inside = seen.and_then(|seen| Path::new(given).strip_prefix(&seen.seen_at).ok()?.to_str());
+    let given = inside.unwrap_or(given);
     if let Some(name) = root.and_then(|root| root.canonical_name(given)) {
         return name;
     }
@@ -84,6 +94,11 @@ fn target(root: Option<&Root>, given: &str) -> String {
         None if Path::new(given).is_absolute() => PathBuf::from(given),
         None => return given.to_owned(),
     };
+    // What is there depends on the process, as `/dev/stderr` does.
+    let is_plain = path.components().all(|part| part != Component::ParentDir);
+    if is_plain && ["/dev", "/proc"].iter().any(|system| path.starts_with(system)) {
+        return given.to_owned();
+    }
     let target = follow(&path, MAX_LINKS);
     let inside = root.and_then(|root| target.strip_prefix(root.path()).ok());
     inside.unwrap_or(&target).to_string_lossy().into_owned()

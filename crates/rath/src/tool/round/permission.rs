@@ -1,11 +1,11 @@
 //! The session's policy, applied to the calls of a round.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
+use super::decided_paths::SeenRoot;
 use super::{CallAction, CallOutcome, CallPlan, DecidedPaths, ReadyCall};
 use crate::blocking::run_blocking;
 use crate::policy::{ActivePolicy, CallFacts, Decision, Question, Reply, Use, is_inside};
@@ -193,7 +193,7 @@ async fn ask(
 #[derive(Default)]
 struct Surroundings {
     /// The directory in which paths are resolved; none if no call names one, or if it is not on this machine.
-    root: Option<Arc<Root>>,
+    root: Option<Arc<SeenRoot>>,
     /// The restrictions of the sandbox; none if no decision depends on them.
     capabilities: Option<Capabilities>,
 }
@@ -209,11 +209,13 @@ impl Surroundings {
         let mut surroundings = Surroundings::default();
         // A place that cannot be opened confines nothing; the tools that need it report the error.
         let Ok(sandbox) = session.branch_sandbox().await else { return surroundings };
-        let directory = sandbox.directory().map(Path::to_owned);
-        if let Some(directory) = directory
+        let directory = sandbox.directory().zip(sandbox.seen_at());
+        if let Some((directory, seen_at)) = directory.map(|(path, seen_at)| (path.to_owned(), seen_at.to_owned()))
             && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty())
         {
-            let open = run_blocking(move || -> Result<_> { Ok(Root::open(&directory).ok()) });
+            let open = run_blocking(move || -> Result<_> {
+                Ok(Root::open(&directory).ok().map(|root| SeenRoot { root, seen_at }))
+            });
             surroundings.root = open.await.ok().flatten().map(Arc::new);
         }
         if ready().any(|ready| policy.policy.looks_at_isolation(&ready.uses)) {
@@ -255,7 +257,7 @@ impl Surroundings {
             uses.push(match used {
                 Use::Outside(given) => {
                     let target = decided.add(vec![given]).await?.remove(0);
-                    let absolute = self.root.as_ref().map(|root| root.path().join(&target));
+                    let absolute = self.root.as_ref().map(|seen| seen.root.path().join(&target));
                     Use::Outside(absolute.map_or(target, |path| path.to_string_lossy().into_owned()))
                 }
                 other => other,
