@@ -88,7 +88,7 @@ pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
 pub fn home_directories() -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = Vec::new();
     for home in named_homes().map(|home| resolved(&home)) {
-        if !is_of_system(&home) && !homes.contains(&home) {
+        if home != Path::new("/") && !homes.contains(&home) {
             homes.push(home);
         }
     }
@@ -114,12 +114,13 @@ pub(crate) fn homes_in(roots: &[PathBuf]) -> Vec<PathBuf> {
 const SYSTEM_DIRS: [&str; 9] = ["/bin", "/sbin", "/lib", "/usr", "/etc", "/dev", "/proc", "/sys", "/nix"];
 
 fn is_of_system(home: &Path) -> bool {
-    home == Path::new("/") || SYSTEM_DIRS.iter().any(|system| home.starts_with(system))
+    SYSTEM_DIRS.iter().any(|system| home.starts_with(system))
 }
 
 /// Returns the home directories of the user as they are named.
 pub(crate) fn named_homes() -> impl Iterator<Item = PathBuf> {
-    std::env::home_dir().into_iter().chain(account_home()).filter(|home| home.is_absolute())
+    let account = account_home().filter(|home| !is_of_system(home));
+    std::env::home_dir().into_iter().chain(account).filter(|home| home.is_absolute())
 }
 
 /// Returns a path without links, as far as it is there.

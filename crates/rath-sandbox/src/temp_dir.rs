@@ -56,7 +56,8 @@ impl TempDir {
     /// It is in `rath/tmp` in the user's data directory; in the system's directory for temporary files if this user cannot write there.
     pub fn create_blocking(purpose: &str) -> io::Result<Self> {
         let own = own_folder().filter(|folder| create_own_dirs(folder).is_ok());
-        TempDir::create_swept(&own.unwrap_or_else(std::env::temp_dir), purpose)
+        let own = own.and_then(|folder| TempDir::create_swept(&folder, purpose).ok());
+        own.map_or_else(|| TempDir::create_swept(&std::env::temp_dir(), purpose), Ok)
     }
 
     /// Creates an empty directory like [`create_blocking`](TempDir::create_blocking), in the system's directory for temporary files: for

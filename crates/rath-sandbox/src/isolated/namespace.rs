@@ -182,8 +182,6 @@ impl MountOp {
                     | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
                 let fd = match open_tree(CWD, &**at, flags) {
                     Err(Errno::NOENT | Errno::NOTDIR) if *if_missing == IfMissing::Skip => return Ok(()),
-                    // In a directory of another user: a command has no right that is missing here.
-                    Err(Errno::ACCESS) => return Ok(()),
                     fd => fd?,
                 };
                 let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
@@ -195,10 +193,7 @@ impl MountOp {
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_RECURSIVE
                     | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-                let fd = match open_tree(CWD, &**at, flags) {
-                    Err(Errno::ACCESS) => return Ok(()),
-                    fd => fd?,
-                };
+                let fd = open_tree(CWD, &**at, flags)?;
                 move_mount(&fd, c"", CWD, &**at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             }
             MountOp::ReadOnly => {
@@ -210,8 +205,7 @@ impl MountOp {
             }
             MountOp::Cover { from, at, if_missing } => match mount_bind(&**from, &**at) {
                 // A missing path needs no cover, and an unreachable one is hidden already.
-                Err(Errno::NOENT | Errno::NOTDIR) if *if_missing == IfMissing::Skip => Ok(()),
-                Err(Errno::ACCESS) => Ok(()),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) if *if_missing == IfMissing::Skip => Ok(()),
                 result => result,
             },
             MountOp::Directory(at) => match mkdirat(CWD, &**at, Mode::from_raw_mode(0o755)) {

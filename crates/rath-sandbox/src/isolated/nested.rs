@@ -45,7 +45,9 @@ impl NestedProjects {
         let mut below = vec![PathBuf::new()];
         let mut repositories = Vec::new();
         while let Some(directory) = below.pop() {
-            let entries = match std::fs::read_dir(workspace.join(&directory)) {
+            // A directory that can be listed and not searched is as one that cannot be listed.
+            let path = workspace.join(&directory);
+            let entries = match path.join(".").symlink_metadata().and_then(|_| std::fs::read_dir(&path)) {
                 Ok(entries) => entries,
                 // A file that commands may write.
                 Err(error) if error.kind() == ErrorKindIo::NotADirectory => continue,

@@ -7,6 +7,8 @@ use std::path::{Component, Path};
 
 /// The number of lines inside of lines (`$(..)`, `sh -c ..`) that are looked into.
 const MAX_DEPTH: u32 = 8;
+/// The number of paths of redirections, each in a directory that a line may change to, that are looked for.
+const MAX_WRITES_BEHIND_CD: usize = 256;
 /// The number of directories that a line may change to, and of redirections that are looked for in them.
 const MAX_DIRECTORIES: usize = 64;
 /// The longest line that is looked into, in bytes.
@@ -162,7 +164,8 @@ impl ShellLine {
         let in_directories = |path: &String| -> Vec<String> {
             found.directories.iter().map(|directory| join(directory, path)).collect()
         };
-        let behind_cd: Vec<_> = found.writes.iter().take(MAX_DIRECTORIES).flat_map(in_directories).collect();
+        let behind_cd: Vec<_> = found.writes.iter().flat_map(in_directories).take(MAX_WRITES_BEHIND_CD + 1).collect();
+        found.is_opaque |= behind_cd.len() > MAX_WRITES_BEHIND_CD;
         found.writes.extend(behind_cd);
         found
     }

@@ -107,6 +107,14 @@ const PLANTED: &[PlantedRow] = &[
         planted: &["work/hooks/pre-commit"],
     },
     PlantedRow {
+        name: "a hook in a directory that could not be searched",
+        files: &[("work/sub/.git/hooks/x", "")],
+        directory: "work",
+        writable: &[],
+        lines: &["chmod 444 sub", "chmod 755 sub; echo EVIL-4711 > sub/.git/hooks/pre-commit"],
+        planted: &["work/sub/.git/hooks/pre-commit"],
+    },
+    PlantedRow {
         name: "another workspace in the place of a renamed one",
         files: &[("outside/a/ws/.git/config", "")],
         directory: "outside/a/ws",

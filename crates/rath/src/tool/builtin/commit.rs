@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rath_record::chunk::ToolSpec;
+use rath_record::draw::one_line;
 use serde_json::{Value, json};
 
 use super::{command, spec, text, texts};
@@ -62,7 +63,8 @@ impl Tool for Commit {
             let settings = Settings::read(cx, (None, None)).await?;
             Changes::find(cx, &settings, &paths).await
         };
-        let listed = listed.await.map(|changes| changes.describe()).unwrap_or_default();
+        let unknown = |error: Error| format!("; the files cannot be listed: {}", error.message());
+        let listed = listed.await.map_or_else(unknown, |changes| changes.describe());
         Some(format!("{}\n\n{named}{listed}", text(arguments, "message")))
     }
 
@@ -160,13 +162,15 @@ impl Changes {
     fn describe(&self) -> String {
         let count = self.files.len();
         let mut text = format!(": {count} {}", if count == 1 { "file" } else { "files" });
-        self.files.iter().take(MAX_LISTED_FILES).for_each(|file| text.extend(["\n", file]));
-        if count > MAX_LISTED_FILES {
-            text += &format!("\nand {} more", count - MAX_LISTED_FILES);
-        }
+        // A name with a line break must not look like two.
+        let listed = |names: &BTreeSet<String>| -> Vec<String> {
+            let more = names.len().checked_sub(MAX_LISTED_FILES).filter(|more| *more > 0);
+            let names = names.iter().take(MAX_LISTED_FILES).map(|name| one_line(name));
+            names.chain(more.map(|more| format!("and {more} more"))).collect()
+        };
+        listed(&self.files).iter().for_each(|file| text.extend(["\n", file]));
         if !self.hidden.is_empty() {
-            let hidden: Vec<_> = self.hidden.iter().take(MAX_LISTED_FILES).map(String::as_str).collect();
-            text += &format!("\nleft out, because tools may not read it: {}", hidden.join(", "));
+            text += &format!("\nleft out, because tools may not read it: {}", listed(&self.hidden).join(", "));
         }
         text
     }

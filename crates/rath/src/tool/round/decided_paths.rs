@@ -104,11 +104,16 @@ fn target(seen: Option<&SeenRoot>, given: &str) -> String {
     inside.unwrap_or(&target).to_string_lossy().into_owned()
 }
 
+/// The largest path that a system call takes, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
 /// The largest number of links in the place of missing files that are followed.
 const MAX_LINKS: u32 = 40;
 
 /// Returns a path without links. A part of it that is missing stays as it is given.
 fn follow(path: &Path, links: u32) -> PathBuf {
+    if path.as_os_str().len() > MAX_PATH_BYTES {
+        return path.to_owned();
+    }
     if let Ok(found) = path.canonicalize() {
         return found;
     }
@@ -119,5 +124,21 @@ fn follow(path: &Path, links: u32) -> PathBuf {
         // Writing through a link creates the file that it leads to.
         Ok(link) if links > 0 => follow(&parent.join(link), links - 1),
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_any_length_is_followed() {
+        let long = format!("/none/{}", "a/".repeat(40_000));
+        assert_eq!(target(None, &long), long);
+        let folder = rath_test_support::temp_dir();
+        let root = Root::open(folder.path()).expect("a directory");
+        let seen = SeenRoot { root, seen_at: PathBuf::from("/seen") };
+        assert!(target(Some(&seen), &"a/".repeat(40_000)).ends_with("/a/a"));
+        assert_eq!(target(Some(&seen), "/seen/a/b"), "a/b");
     }
 }
