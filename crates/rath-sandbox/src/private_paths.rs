@@ -88,7 +88,7 @@ pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
 pub fn home_directories() -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = Vec::new();
     for home in named_homes().map(|home| resolved(&home)) {
-        if home != Path::new("/") && !homes.contains(&home) {
+        if !homes.contains(&home) {
             homes.push(home);
         }
     }

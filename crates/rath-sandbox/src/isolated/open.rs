@@ -152,7 +152,8 @@ impl IsolatedOptions {
         let roots = self.writable.iter().filter_map(|path| path.canonicalize().ok());
         let mut homes = homes_in(&roots.chain([root.path().to_owned()]).collect::<Vec<_>>());
         let named = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(|home| resolved(&home));
-        let home = named.filter(|home| home != Path::new("/")).or_else(|| homes.first().cloned());
+        // In a container it may be `/`: then its private files are hidden, and commands get none.
+        let home = named.or_else(|| homes.first().cloned()).filter(|home| home != Path::new("/"));
         homes.extend(home.clone().filter(|home| !homes.contains(home)));
         // The user's key and configuration, if they are not in the home directory, which is hidden.
         let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();

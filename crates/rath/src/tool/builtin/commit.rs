@@ -81,10 +81,16 @@ impl Tool for Commit {
             (add.stdin, add.extra.git) = (changes.untracked, is_committing);
             command::to_output(&command::run(cx, &add).await?, &add)?;
         }
-        let words = ["git", "commit", "-m", text(&arguments, "message"), "--"].map(str::to_owned);
-        let left_out = changes.hidden.iter().map(|path| format!(":(exclude,literal){path}"));
-        let mut commit = Command::argv(words.into_iter().chain(or_all(&paths)).chain(left_out));
+        if changes.included.is_empty() {
+            return Err(Error::new(ErrorKind::Tool, "there is nothing to commit"));
+        }
+        // Exactly what was listed: git would take further files, such as those that it was told to take for unchanged.
+        let words =
+            ["git", "commit", "-m", text(&arguments, "message"), "--pathspec-from-file=-", "--pathspec-file-nul"];
+        let mut commit = Command::argv(words);
         commit.env = settings.variables();
+        commit.env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
+        commit.stdin = changes.included;
         commit.extra.git = is_committing;
         command::to_output(&command::run(cx, &commit).await?, &commit)
     }
@@ -100,7 +106,9 @@ fn or_all(paths: &[String]) -> Vec<String> {
 struct Changes {
     /// The names of all files.
     files: BTreeSet<String>,
-    /// The names of the new files, each with a NUL byte behind it, as git wants them.
+    /// Their names as bytes, each with a NUL byte behind it, as git wants them.
+    included: Vec<u8>,
+    /// Those of new files.
     untracked: Vec<u8>,
     /// The changed paths that are left out, because tools do not read them.
     hidden: BTreeSet<String>,
@@ -139,14 +147,17 @@ impl Changes {
             let is_there = |name: &str| directory.as_ref().is_some_and(|top| top.join(name).symlink_metadata().is_ok());
             let missing: BTreeSet<_> = names(&missing).filter(|name| is_there(name)).collect();
             let mut changes = Changes::default();
-            let untracked = untracked.split_inclusive(|byte| *byte == 0);
-            let untracked = untracked.filter_map(|bytes| Some((names(bytes).next()?, bytes)));
-            for (name, bytes) in names(&changed).map(|name| (name, &[][..])).chain(untracked) {
+            let split = |list: &[u8], is_new: bool| -> Vec<_> {
+                let each = list.split_inclusive(|byte| *byte == 0);
+                each.filter_map(|bytes| Some((names(bytes).next()?, bytes.to_vec(), is_new))).collect()
+            };
+            for (name, bytes, is_new) in split(&changed, false).into_iter().chain(split(&untracked, true)) {
                 let outermost = hidden.as_ref().and_then(|hidden| hidden.outermost(&name).map(str::to_owned));
                 match outermost.or_else(|| missing.get(&name).cloned()) {
                     Some(path) => _ = changes.hidden.insert(path),
                     None => {
-                        changes.untracked.extend(bytes);
+                        changes.untracked.extend(bytes.iter().filter(|_| is_new));
+                        changes.included.extend(bytes);
                         changes.files.insert(name);
                     }
                 }

@@ -1,6 +1,6 @@
 //! The paths that the decision about a call is about, and the files that they lead to.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::blocking::run_blocking;
@@ -82,49 +82,57 @@ async fn follow_all(root: Option<Arc<SeenRoot>>, given: Vec<String>) -> Result<V
 
 /// Returns the path that a path leads to, relative to the directory if it is in it.
 fn target(seen: Option<&SeenRoot>, given: &str) -> String {
-    let root = seen.map(|seen| &seen.root);
-    // Commands see the directory at a path that may be another one, as those of a fork do.
-    let inside = seen.and_then(|seen| Path::new(given).strip_prefix(&seen.seen_at).ok()?.to_str());
-    let given = inside.unwrap_or(given);
-    if let Some(name) = root.and_then(|root| root.canonical_name(given)) {
+    if let Some(name) = seen.and_then(|seen| seen.root.canonical_name(given)) {
         return name;
     }
-    let path = match root {
-        Some(root) => root.path().join(given),
-        None if Path::new(given).is_absolute() => PathBuf::from(given),
-        None => return given.to_owned(),
-    };
-    // What is there depends on the process, as `/dev/stderr` does.
-    let is_plain = path.components().all(|part| part != Component::ParentDir);
-    if is_plain && ["/dev", "/proc"].iter().any(|system| path.starts_with(system)) {
+    let is_known = given.len() <= MAX_PATH_BYTES && !is_stream(given);
+    if !is_known || (seen.is_none() && !Path::new(given).is_absolute()) {
         return given.to_owned();
     }
-    let target = follow(&path, MAX_LINKS);
-    let inside = root.and_then(|root| target.strip_prefix(root.path()).ok());
+    let target = follow(seen, given);
+    let inside = seen.and_then(|seen| target.strip_prefix(&seen.seen_at).ok());
     inside.unwrap_or(&target).to_string_lossy().into_owned()
+}
+
+/// Returns true if a path names a device, or a stream that each process has its own of.
+fn is_stream(given: &str) -> bool {
+    const NAMES: [&str; 9] = ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"];
+    let Some(name) = given.strip_prefix("/dev/") else { return false };
+    NAMES.contains(&name) || name == "fd" || name.strip_prefix("fd/").is_some_and(|fd| fd.parse::<u32>().is_ok())
 }
 
 /// The largest path that a system call takes, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
-/// The largest number of links in the place of missing files that are followed.
+/// The largest number of links that are followed.
 const MAX_LINKS: u32 = 40;
 
-/// Returns a path without links. A part of it that is missing stays as it is given.
-fn follow(path: &Path, links: u32) -> PathBuf {
-    if path.as_os_str().len() > MAX_PATH_BYTES {
-        return path.to_owned();
+/// Returns a path without links, as commands see it. A part of it that is missing stays as it is given.
+///
+/// Names are followed one by one: what stands above the directory, and where a link leads, depends on where commands see it.
+fn follow(seen: Option<&SeenRoot>, given: &str) -> PathBuf {
+    let names = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    let mut at = seen.map_or_else(|| PathBuf::from("/"), |seen| seen.seen_at.clone());
+    let (mut rest, mut links) = (names(Path::new(given)), 0);
+    while let Some(name) = rest.pop() {
+        let path = match name.to_str() {
+            Some(".") => continue,
+            Some("..") => {
+                at.pop();
+                continue;
+            }
+            // The root replaces what stands before it.
+            _ => at.join(name),
+        };
+        let on_machine = seen.and_then(|seen| Some(seen.root.path().join(path.strip_prefix(&seen.seen_at).ok()?)));
+        match on_machine.as_deref().unwrap_or(&path).read_link() {
+            Ok(link) if links < MAX_LINKS => {
+                links += 1;
+                rest.extend(names(&link));
+            }
+            _ => at = path,
+        }
     }
-    if let Ok(found) = path.canonicalize() {
-        return found;
-    }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
-    let parent = follow(parent, links);
-    let path = parent.join(name);
-    match path.read_link() {
-        // Writing through a link creates the file that it leads to.
-        Ok(link) if links > 0 => follow(&parent.join(link), links - 1),
-        _ => path,
-    }
+    at
 }
 
 #[cfg(test)]
@@ -138,7 +146,10 @@ mod tests {
         let folder = rath_test_support::temp_dir();
         let root = Root::open(folder.path()).expect("a directory");
         let seen = SeenRoot { root, seen_at: PathBuf::from("/seen") };
-        assert!(target(Some(&seen), &"a/".repeat(40_000)).ends_with("/a/a"));
+        assert!(target(Some(&seen), &"a/".repeat(40_000)).ends_with("a/a/"));
         assert_eq!(target(Some(&seen), "/seen/a/b"), "a/b");
+        assert_eq!(target(Some(&seen), "../seen/a"), "a");
+        assert_eq!(target(Some(&seen), "../other/a"), "/other/a");
+        assert_eq!(target(Some(&seen), "/dev/stderr"), "/dev/stderr");
     }
 }

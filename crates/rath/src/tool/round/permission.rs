@@ -214,7 +214,12 @@ impl Surroundings {
             && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty())
         {
             let open = run_blocking(move || -> Result<_> {
-                Ok(Root::open(&directory).ok().map(|root| SeenRoot { root, seen_at }))
+                Ok(Root::open(&directory).ok().map(|root| {
+                    // The directory itself, without links; another path need not be there.
+                    let seen_at = if seen_at == directory { root.path().to_owned() } else { seen_at };
+                    let seen_at = seen_at.canonicalize().unwrap_or(seen_at);
+                    SeenRoot { root, seen_at }
+                }))
             });
             surroundings.root = open.await.ok().flatten().map(Arc::new);
         }
