@@ -101,7 +101,7 @@ impl Drop for TempDir {
 
 /// Removes the temporary directories of this user's processes that were killed. Those of live processes stay. Blocks.
 ///
-/// [`TempDir::create_blocking`] does this too.
+/// [`TempDir::create_blocking`] does this too, in the folder that it uses.
 ///
 /// ```
 /// rath_sandbox::sweep_temporaries_blocking();

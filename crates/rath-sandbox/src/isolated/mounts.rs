@@ -304,7 +304,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
 pub(super) fn writable_dirs(request: &MountRequest<'_>) -> Result<Vec<CString>> {
     let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from).map(|path| path.canonicalize().unwrap_or(path));
     let paths = own.into_iter().chain([request.mount_path.to_owned()]).chain(request.home.clone());
-    paths.chain(writable_paths(request)?).map(|path| c_path(&path)).collect()
+    paths.chain(request.outside.iter().map(|(path, _)| path.clone())).map(|path| c_path(&path)).collect()
 }
 
 /// Returns the paths outside of the workspace that commands can write, without links.

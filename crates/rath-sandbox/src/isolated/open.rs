@@ -190,8 +190,8 @@ impl IsolatedOptions {
             own: &own,
             outside: &[],
         };
-        refuse_in_writable(&kept_out, &request)?;
         let writable = mounts::writable_paths(&request)?;
+        refuse_in_writable(&kept_out, &request, &writable)?;
         let roots: Vec<&Path> = [root.path()].into_iter().chain(writable.iter().map(|path| &**path)).collect();
         let private = private_in(&roots, &homes, &own)?;
         keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
@@ -325,8 +325,7 @@ fn keep_private(private: &[PrivatePath], placeholders: &mut Placeholders) -> Res
 /// A file can be covered, and a name beside it that is not taken cannot: SQLite would read the `-journal` that a command creates
 /// beside a database. A directory is covered with all names in it.
 #[cfg(target_os = "linux")]
-fn refuse_in_writable(kept_out: &[PathBuf], request: &mounts::MountRequest<'_>) -> Result<()> {
-    let writable = mounts::writable_paths(request)?;
+fn refuse_in_writable(kept_out: &[PathBuf], request: &mounts::MountRequest<'_>, writable: &[PathBuf]) -> Result<()> {
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
     let hidden = hidden.chain(mounts::private_home_paths(request)).chain(request.own.iter().cloned());
     let hidden: Vec<_> = hidden.filter(|path| path.is_dir()).filter_map(|path| path.canonicalize().ok()).collect();
