@@ -259,6 +259,11 @@ impl Write {
         signer.sign(branch, head.id())
     }
 
+    /// Returns true if the write stores this parent, perhaps again.
+    pub(crate) fn includes(&self, link: &Parent) -> bool {
+        self.steps.iter().any(|step| step.id() == link.id())
+    }
+
     /// Returns the JSON of one of the steps, exactly as it is hashed and stored.
     pub fn json(&self, nth: usize) -> Cow<'_, [u8]> {
         if let Some(json) = self.newest_json.as_ref().filter(|_| nth + 1 == self.steps.len()) {

@@ -68,7 +68,7 @@ impl Recorder {
             self.diverged = true;
             return;
         }
-        steps.iter().for_each(|step| rows.set(step, StorageState::Pending));
+        rows.mark_pending(&steps);
         let title = match (state.has_title, state.head) {
             (true, _) => None,
             (false, None) => branch_title(branch, head, &steps),
@@ -421,4 +421,75 @@ async fn read_places(store: &Store, summaries: &[BranchSummary]) -> Result<HashM
         Ok(places)
     })
     .await
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use rath_record::Chunk;
+
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+    }
+
+    /// Stores a session without its newest step, and that step only for another session, which continues from it.
+    async fn store_apart(store: &Store) -> (Session, Session) {
+        let mut session = Session::user("begin");
+        let stored = session.clone().record(store).await.expect("recorded");
+        session.push(Chunk::user("stored for the other session"));
+        let other = Session::user("another").record(store).await.expect("recorded");
+        let merged = other.merge(&session).await.expect("merged");
+        merged.durable().await.expect("durable");
+        drop(stored);
+        (session, merged)
+    }
+
+    async fn open(kind: &str, folder: &std::path::Path) -> Store {
+        Store::open(&format!("{kind}:{}", folder.join("store").display())).await.expect("a store")
+    }
+
+    #[test]
+    fn a_write_that_is_refused_changes_no_place_of_a_stored_step() {
+        for kind in ["sqlite", "jsonl"] {
+            let folder = rath_test_support::temp_dir();
+            runtime().block_on(async {
+                let store = open(kind, folder.path()).await;
+                let (mut session, _other) = store_apart(&store).await;
+                let shared = session.head().expect("a step").clone();
+                let place = store.rows().lookup_step(&shared);
+                assert!(matches!(place, StorageState::At(_)), "{kind}: {place:?}");
+
+                session.push(Chunk::user("refused"));
+                let refused = session.head().expect("a step");
+                let not_held = BranchWriter::claimed(store.writer_thread(), session.id(), 99);
+                not_held.set_head(shared.parents()[0].id(), true);
+                let mut recorder = Recorder::resumed(&store, session.id(), not_held);
+                recorder.write(session.id(), refused, None, Ownership::Own);
+                assert!(recorder.durable().await.is_err(), "{kind}");
+                let states = [&shared, refused].map(|step| store.rows().lookup_step(step));
+                assert_eq!(states, [place, StorageState::NotStored], "{kind}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_step_is_stored_again_if_the_session_that_had_it_is_deleted() {
+        for kind in ["sqlite", "jsonl"] {
+            let folder = rath_test_support::temp_dir();
+            runtime().block_on(async {
+                let store = open(kind, folder.path()).await;
+                let (mut session, other) = store_apart(&store).await;
+                let deleted = other.lineage().walk()[0].stamp().branch;
+                drop(other);
+                // By another process: the first one does not know of it.
+                store.summaries(vec![deleted]).await.expect("the writer thread answers");
+                open(kind, folder.path()).await.delete(deleted).await.expect("deleted");
+                session.push(Chunk::user("newest"));
+                let session = session.record(&store).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
+                let found = open(kind, folder.path()).await.read(session.id()).await.expect("it is there");
+                assert_eq!((found.damage.len(), found.session.chunks().count()), (0, 3), "{kind}");
+            });
+        }
+    }
 }

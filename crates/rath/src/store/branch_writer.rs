@@ -34,7 +34,7 @@ impl BranchWriter {
     }
 
     /// Wraps a right that was just claimed. The head is set by [`BranchWriter::set_head`].
-    pub(super) fn claimed(writer_thread: &Arc<WriterThread>, branch: BranchId, epoch: u64) -> Arc<Self> {
+    pub(crate) fn claimed(writer_thread: &Arc<WriterThread>, branch: BranchId, epoch: u64) -> Arc<Self> {
         let right = WriteRight::Held(epoch);
         BranchWriter::new(
             writer_thread,

@@ -323,7 +323,7 @@ impl Jsonl {
                 self.make_durable(state, family)?;
             }
             // If another process created the file first, it may lack the step.
-            if family.is_none_or(|family| state.created_elsewhere.contains(&family)) {
+            if family.is_none_or(|family| state.created_elsewhere.contains(&family)) && !write.includes(link) {
                 state.open.retain(|family, open| *family != home || !open.held.is_empty());
                 return Ok(Err(parent_not_stored(link.id())));
             }

@@ -86,6 +86,19 @@ impl StepPlaces {
         }
     }
 
+    /// Marks the steps of a write that is queued. Those that are stored already, and are stored again for their own branch, keep
+    /// their places until then.
+    pub(crate) fn mark_pending(&self, steps: &[Step]) {
+        let new = steps.iter().filter(|step| self.lookup_step(step) == StorageState::NotStored);
+        new.for_each(|step| self.set(step, StorageState::Pending));
+    }
+
+    /// Takes back [`mark_pending`](StepPlaces::mark_pending) for a write that was refused before it changed anything.
+    pub(crate) fn unmark_pending(&self, steps: &[Step]) {
+        let marked = steps.iter().filter(|step| self.lookup_step(step) == StorageState::Pending);
+        marked.for_each(|step| self.set(step, StorageState::NotStored));
+    }
+
     /// Notes the place of a step for all its copies, until [`StepPlaces::set`] is called for one of them.
     ///
     /// The writer thread may change the place at the same time: then the copies get the new one.

@@ -359,13 +359,15 @@ fn write_group(
         None => catch_panic(|| backend.write(&writes, rows)),
     };
     let answers = answers.unwrap_or_else(|error| {
+        // Any place that the backend has noted may be that of a row which was not written.
+        writes.iter().flat_map(|write| &write.steps).for_each(|step| rows.set(step, StorageState::NotStored));
         let answers = writes.iter().map(|_| Err(error.duplicate())).collect();
         failure.get_or_insert(error);
         answers
     });
     for ((write, branch), answer) in writes.iter().zip(branches).zip(answers) {
         if let Err(error) = answer {
-            write.steps.iter().for_each(|step| rows.set(step, StorageState::NotStored));
+            rows.unmark_pending(&write.steps);
             branch.fail(error);
         }
     }

@@ -371,6 +371,7 @@ impl Transaction<'_> {
         for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| may_be_gone(link, step))) {
             if let StorageState::At(at) = rows.lookup(link)
                 && scan::id_and_branch(self.connection, at)?.map(|(id, _)| id) != Some(link.id())
+                && !write.includes(link)
             {
                 return Ok(Some(parent_not_stored(link.id())));
             }
