@@ -17,8 +17,10 @@ use crate::tool::{Output, Tool, ToolCx, Touch};
 #[derive(Clone, Copy, Debug)]
 pub struct EditFile;
 
-/// The size of the largest file that can be edited.
+/// The size of the largest file that can be edited, before and after the edit.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// The number of occurrences that are looked for where one is expected.
+const MAX_COUNTED_OCCURRENCES: usize = 100;
 /// The number of lines that an answer lists.
 const MAX_LISTED_LINES: usize = 20;
 
@@ -119,7 +121,10 @@ fn replace(text: &str, old: &str, new: &str, mode: EditMode) -> Result<Edit, Str
     }
     let lines = line_numbers(&plain.text, &offsets);
     if mode == EditMode::Only && offsets.len() > 1 {
-        let times = count(offsets.len(), "time");
+        let times = match offsets.len() {
+            MAX_COUNTED_OCCURRENCES => format!("at least {MAX_COUNTED_OCCURRENCES} times"),
+            known => count(known, "time"),
+        };
         return Err(format!("`old` is there {times}, in {}; add lines around it, or set `all`", format_lines(&lines)));
     }
     let mut edited = String::with_capacity(text.len());
@@ -129,9 +134,19 @@ fn replace(text: &str, old: &str, new: &str, mode: EditMode) -> Result<Edit, Str
         edited.push_str(&text[done..start]);
         plain.push_like(&text[start..end], new, &mut edited);
         done = end;
+        check_length(&edited)?;
     }
     edited.push_str(&text[done..]);
+    check_length(&edited)?;
     Ok(Edit { text: edited, lines })
+}
+
+/// Fails if a file would be too long: a text that occurs often can be replaced by a far longer one.
+fn check_length(edited: &str) -> Result<(), String> {
+    match edited.len() as u64 > MAX_FILE_BYTES {
+        true => Err(format!("it would have more than {MAX_FILE_BYTES} bytes")),
+        false => Ok(()),
+    }
 }
 
 /// Returns the offsets of a text in another. Overlapping occurrences count only where one occurrence is expected.
@@ -142,7 +157,10 @@ fn find_occurrences(text: &str, wanted: &str, mode: EditMode) -> Vec<usize> {
         EditMode::All => wanted.len(),
         EditMode::Only => wanted.chars().next().map_or(1, char::len_utf8),
     };
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find(wanted)) {
+    let most = if mode == EditMode::All { usize::MAX } else { MAX_COUNTED_OCCURRENCES };
+    let finder = memchr::memmem::Finder::new(wanted);
+    while let Some(at) = text.as_bytes().get(from..).and_then(|rest| finder.find(rest)).filter(|_| offsets.len() < most)
+    {
         offsets.push(from + at);
         from += at + step;
     }

@@ -4,8 +4,8 @@
 const MAX_SHOWN_LINES: usize = 20;
 /// The number of bytes of a line that are shown.
 const MAX_LINE_BYTES: usize = 200;
-/// The number of pairs of lines that are compared.
-const MAX_COMPARED_PAIRS: usize = 2_000_000;
+/// The number of bytes that are compared.
+const MAX_COMPARED_BYTES: usize = 1 << 28;
 /// The similarity from which on the nearest lines are shown, out of 100.
 const MIN_SIMILARITY: usize = 50;
 
@@ -14,6 +14,10 @@ pub(super) fn describe_missing(text: &str, old: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     let wanted: Vec<_> = old.trim_matches('\n').lines().collect();
     let mut message = "`old` is not there".to_owned();
+    // Each line may be compared with each of those that are wanted.
+    if text.len().saturating_mul(wanted.len()) > MAX_COMPARED_BYTES {
+        return message;
+    }
     let same_text = windows(&lines, &wanted)
         .find(|at| lines[*at..].iter().zip(&wanted).all(|(line, wanted)| is_same_but_whitespace(line, wanted)));
     if let Some(at) = same_text {
@@ -22,9 +26,6 @@ pub(super) fn describe_missing(text: &str, old: &str) -> String {
             name_lines(at, wanted.len()),
             quote_lines(&lines, at, wanted.len())
         ));
-        return message;
-    }
-    if lines.len().saturating_mul(wanted.len()) > MAX_COMPARED_PAIRS {
         return message;
     }
     let score =

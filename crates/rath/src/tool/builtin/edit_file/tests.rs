@@ -95,6 +95,30 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
     );
 }
 
+#[test]
+fn edits_that_are_made_to_cost_much_cost_little() {
+    let long = "a".repeat(1 << 20);
+    let many = "aaaa bbbb\n".repeat(100_000);
+    let cases = [
+        // A result of 64 GB.
+        (&long, "a".to_owned(), "b".repeat(1 << 16), EditMode::All, "it would have more than 16777216 bytes"),
+        // Half a million occurrences of half a megabyte.
+        (
+            &long,
+            "a".repeat(1 << 19),
+            "b".to_owned(),
+            EditMode::Only,
+            "`old` is there at least 100 times, in line 1; add",
+        ),
+        // Each of them differs in the last line.
+        (&many, "aaaabbbb\n".repeat(50_000) + "c", "b".to_owned(), EditMode::Only, "`old` is not there"),
+    ];
+    for (text, old, new, mode, expected) in cases {
+        let message = replace(text, &old, &new, mode).expect_err("it is refused");
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
 /// A file that changes while it is edited.
 struct Contested(AtomicUsize);
 
