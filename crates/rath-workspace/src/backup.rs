@@ -24,7 +24,7 @@ const MAX_MEMORY_BYTES: usize = Workspace::DEFAULT_MAX_FILE_SIZE as usize;
 /// The states that some files of a workspace had in a snapshot.
 ///
 /// ```
-/// use rath_workspace::{BackupScope, ChangeKind, Objects, Workspace};
+/// use rath_workspace::{ChangeKind, Objects, Workspace};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let project = temp.path().join("project");
@@ -34,7 +34,7 @@ const MAX_MEMORY_BYTES: usize = Workspace::DEFAULT_MAX_FILE_SIZE as usize;
 /// let objects = Objects::open(&temp.path().join("versions"))?;
 /// let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
 /// let before = workspace.snapshot()?;
-/// let backups = workspace.back_up(&before, None, &|path| (path == "notes.txt").then_some(BackupScope::All))?;
+/// let backups = workspace.back_up(&before, None, &|path| path == "notes.txt")?;
 ///
 /// std::fs::write(project.join("notes.txt"), "two\n")?;
 /// assert_eq!(workspace.changed_since(&backups)?, [("notes.txt".to_owned(), ChangeKind::Modified)]);
@@ -48,17 +48,6 @@ const MAX_MEMORY_BYTES: usize = Workspace::DEFAULT_MAX_FILE_SIZE as usize;
 pub struct Backups {
     dir: Arc<Dir>,
     pub(crate) files: BTreeMap<Vec<u8>, Backup>,
-}
-
-/// The files that a backup is made of, among those that a pattern or a list names.
-///
-/// Passed to [`Workspace::back_up`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackupScope {
-    /// The file, unless it is ignored.
-    Unignored,
-    /// The file, also if it is ignored.
-    All,
 }
 
 /// The state of one file.
@@ -80,22 +69,22 @@ pub(crate) enum BackupContent {
 }
 
 impl Workspace {
-    /// Backs up the files of the last snapshot for which `scope` returns a value.
+    /// Backs up the files of the last snapshot for which `is_wanted` returns true.
     ///
-    /// `previous` are earlier backups for the same `scope`: what did not change since is taken from there, without a look at
+    /// `previous` are earlier backups of the same choice: what did not change since is taken from there, without a look at
     /// the file. At most 32 MiB are held in memory; a file beyond that cannot be recovered.
     pub fn back_up(
         &self,
         snapshot: &Snapshot,
         previous: Option<&Backups>,
-        scope: &dyn Fn(&str) -> Option<BackupScope>,
+        is_wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Backups> {
         let mut backups = Backups { dir: snapshot.dir.clone(), files: BTreeMap::new() };
         let mut memory = 0;
         let mut root = None;
         let previous_files = previous.map(|previous| &previous.files);
-        let mut rest = vec![(Vec::new(), &snapshot.dir, previous.map(|previous| &previous.dir), false)];
-        while let Some((path, dir, known, is_ignored)) = rest.pop() {
+        let mut rest = vec![(Vec::new(), &snapshot.dir, previous.map(|previous| &previous.dir))];
+        while let Some((path, dir, known)) = rest.pop() {
             if let (Some(known), Some(files)) = (known, previous_files)
                 && Arc::ptr_eq(known, dir)
             {
@@ -107,15 +96,13 @@ impl Workspace {
             }
             for entry in &dir.entries {
                 let child_path = join_path(&path, dir.name(entry));
-                let is_ignored = is_ignored || entry.kind == EntryKind::Untracked(UntrackedReason::Ignored);
                 if let Some(child) = dir.child(entry) {
                     let known = known.and_then(|known| known.child(known.find(dir.name(entry))?));
-                    rest.push((child_path, child, known, is_ignored));
+                    rest.push((child_path, child, known));
                     continue;
                 }
                 let is_directory = entry.stat.file_type() == FileType::Directory;
-                let scope = if is_directory { None } else { scope(&paths::path_text(&child_path)) };
-                if scope.is_none() || is_ignored && scope != Some(BackupScope::All) {
+                if is_directory || !is_wanted(&paths::path_text(&child_path)) {
                     continue;
                 }
                 let known = previous_files.and_then(|files| files.get(&child_path));
@@ -167,7 +154,7 @@ impl Workspace {
     /// Returns the new files and directories for which `is_wanted` returns true. Looks at names only, of any number, so this works
     /// where a snapshot fails.
     ///
-    /// Paths below a returned directory, or in a directory that was ignored, are left out.
+    /// Paths below a returned directory are left out. A path in a directory with too many names to be known counts as new.
     pub fn new_paths(&self, before: &Snapshot, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
         let root = self.open_root()?;
         let (mut found, mut listing) = (Vec::new(), Listing::default());
@@ -188,7 +175,6 @@ impl Workspace {
                     continue;
                 }
                 let entry = known.and_then(|known| Some((known, known.find(name)?)));
-                let is_ignored = entry.is_some_and(|(_, entry)| entry.kind.untracked_reason().is_some());
                 let child = entry.and_then(|(known, entry)| known.child(entry));
                 let is_directory = match file_type {
                     FileType::Unknown => disk::stat(&dir, name).is_ok_and(|it| it.file_type() == FileType::Directory),
@@ -198,7 +184,7 @@ impl Workspace {
                 let is_new = entry.is_none() || child.is_some() && !is_directory;
                 if is_new && is_wanted(&paths::path_text(&child_path)) {
                     found.push(paths::path_text(&child_path).into_owned());
-                } else if is_directory && !is_ignored && depth < MAX_DEPTH {
+                } else if is_directory && depth < MAX_DEPTH {
                     rest.push((child_path, child, depth + 1));
                 }
             }

@@ -55,6 +55,19 @@ pub enum UntrackedReason {
     Secret,
 }
 
+/// The knowledge of a snapshot about a path.
+///
+/// Returned by [`Snapshot::presence`](crate::Snapshot::presence).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The path was there.
+    Present,
+    /// The path was not there.
+    Absent,
+    /// The path is in a directory that could not be listed, or in an ignored one with too many names.
+    Unknown,
+}
+
 /// The BLAKE3 digest of a file's content.
 ///
 /// Part of [`FileChange`].

@@ -72,11 +72,13 @@ struct SnapshotDiff<'a> {
     ignored: Vec<IgnoredDir>,
 }
 
-/// Returns the changes between two snapshots, of tracked and of untracked paths.
+/// Returns the changes between two snapshots, of tracked and of untracked paths. Those in ignored directories for which
+/// `is_listed` returns true are listed however many there are.
 pub(crate) fn diff_snapshots(
     objects: &Objects,
     before: Option<&Arc<Dir>>,
     after: &Arc<Dir>,
+    is_listed: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<FileChange>> {
     if before.is_some_and(|before| Arc::ptr_eq(before, after)) {
         return Ok(Vec::new());
@@ -88,7 +90,7 @@ pub(crate) fn diff_snapshots(
         diff.compare(&pair);
     }
     let mut file_changes = file_changes(objects, diff.changed)?;
-    add_untracked(objects, diff.untracked, &diff.ignored, &mut file_changes)?;
+    add_untracked(objects, diff.untracked, &diff.ignored, is_listed, &mut file_changes)?;
     file_changes.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(file_changes)
 }
@@ -214,6 +216,7 @@ fn add_untracked(
     objects: &Objects,
     untracked: Vec<UntrackedChange>,
     ignored: &[IgnoredDir],
+    is_listed: &dyn Fn(&str) -> bool,
     file_changes: &mut Vec<FileChange>,
 ) -> Result<()> {
     let has_tracked_side = |one: &UntrackedChange| {
@@ -235,8 +238,13 @@ fn add_untracked(
             untracked: Some(UntrackedReason::Ignored),
         });
     }
+    let is_left_out = |one: &UntrackedChange| {
+        let is_collapsed =
+            |root: usize| collapsed(root) && (ignored[root].is_git || !is_listed(&paths::path_text(&one.path)));
+        one.ignored.is_some_and(is_collapsed)
+    };
     // A change of a tracked version is always listed.
-    for one in untracked.iter().filter(|one| has_tracked_side(one) || !one.ignored.is_some_and(collapsed)) {
+    for one in untracked.iter().filter(|one| has_tracked_side(one) || !is_left_out(one)) {
         let digest = |leaf: Option<Leaf>| match leaf {
             Some(Leaf::Tracked((_, id))) => objects.digest(id).map(Some),
             _ => Ok(None),
@@ -335,8 +343,15 @@ impl<'a> SnapshotDiff<'a> {
         if is_directory(one) && is_directory(other) {
             (was, is) = (None, None);
         }
+        let is_ignored = |side: Option<(&Dir, &DirEntry)>| {
+            side.is_some_and(|(_, entry)| entry.kind == EntryKind::Untracked(UntrackedReason::Ignored))
+        };
         // A directory with too many names, before or after: it changed, and no more is known.
         let was_not_read = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Untracked(UntrackedReason::Ignored, stat)) if stat.file_type() == FileType::Directory);
+        if was_not_read(was) && after.is_some() && !is_ignored(other) {
+            // It is no longer ignored: all its files are new ones of the tree.
+            was = None;
+        }
         if (was_not_read(was) && after.is_some()) || (was_not_read(is) && before.is_some()) {
             let some = Some(Leaf::Untracked(UntrackedReason::Ignored, Stat::default()));
             self.untracked.push(UntrackedChange { path, before: some, after: some, ignored });

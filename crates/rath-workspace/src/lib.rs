@@ -146,10 +146,10 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use self::backup::{BackupScope, Backups};
+pub use self::backup::Backups;
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
-pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
+pub use self::change::{ChangeKind, Digest, FileChange, Presence, UntrackedReason};
 pub use self::collector::{CollectMode, Collector, FileCount, ForkFiles, Garbage, TreeSearch, fork_of_layers};
 pub use self::disk::is_same_file;
 pub use self::edit::TempCheckout;
@@ -385,8 +385,21 @@ impl Workspace {
     }
 
     /// Returns the changes between two snapshots, by path, of tracked and untracked files.
+    ///
+    /// An ignored directory with more than 20 changes is one path.
     pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
-        changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir)
+        self.changes_listing(before, after, &|_| false)
+    }
+
+    /// Returns the changes between two snapshots, as [`changes`](Workspace::changes) does, with each path in an ignored directory
+    /// for which `is_listed` returns true.
+    pub fn changes_listing(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        is_listed: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<FileChange>> {
+        changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir, is_listed)
     }
 
     /// Makes the tracked files equal to a tree, and returns the snapshot after that.
@@ -568,6 +581,43 @@ impl Snapshot {
         }
         untracked.sort_by(|one, other| one.0.cmp(&other.0));
         untracked
+    }
+
+    /// Returns whether a path was there, whether it is tracked or not.
+    pub fn presence(&self, path: &str) -> Presence {
+        let Ok(path) = paths::parse_path(path) else { return Presence::Absent };
+        let mut dir = &self.dir;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let Some(entry) = dir.find(name) else { return Presence::Absent };
+            if names.peek().is_none() {
+                break;
+            }
+            match dir.child(entry) {
+                Some(child) => dir = child,
+                None if entry.stat.file_type() == dir::FileType::Directory => return Presence::Unknown,
+                None => return Presence::Absent,
+            }
+        }
+        Presence::Present
+    }
+
+    /// Returns the outermost directory above a path that the rules of this snapshot ignore, whether it was there or not.
+    pub fn ignored_above(&self, path: &str) -> Option<String> {
+        let path = paths::parse_path(path).ok()?;
+        let (mut dir, mut rules, mut start) = (Some(&self.dir), None, 0);
+        loop {
+            if let Some(patterns) = dir.and_then(|dir| dir.patterns.as_ref()) {
+                rules = ignore::IgnoreLevel::push(&rules, patterns, &path[..start.max(1) - 1]);
+            }
+            let end = start + path[start..].iter().position(|byte| *byte == b'/')?;
+            let name = &path[start..end];
+            if name.eq_ignore_ascii_case(b".git") || ignore::ignores(&rules, &path[..end], true) {
+                return Some(paths::path_text(&path[..end]).into_owned());
+            }
+            dir = dir.and_then(|dir| dir.child(dir.find(name)?));
+            start = end + 1;
+        }
     }
 
     /// Returns the directories that could not be listed.

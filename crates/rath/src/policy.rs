@@ -18,10 +18,12 @@ use std::time::SystemTime;
 use rath_record::chunk::Call;
 
 pub(crate) use facts::CallFacts;
+pub(crate) use guarded::may_contain_unasked;
 pub use guarded::{RunsLater, runs_later};
 pub use rule::{Permission, Rule, RuleError};
 pub(crate) use shell::is_inside;
 
+use self::guarded::is_inert;
 use self::rule::Subject;
 
 /// Decides about the calls of a session: by rules, and where no rule fits by a [`Mode`].
@@ -61,15 +63,6 @@ pub(crate) struct ActivePolicy {
 
 /// The identity of a file on this machine: a device, a number, and the time when it was created, since numbers are used again.
 pub(crate) type FileIdentity = (u64, u64, Option<SystemTime>);
-
-/// The reason why changes of a file are put back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
-    /// A rule denies to read or to write it.
-    Rule,
-    /// Other programs run it unasked.
-    RunsUnasked,
-}
 
 /// The decision about calls that no rule fits.
 ///
@@ -374,25 +367,23 @@ impl ActivePolicy {
         self.hidden_files.lock().unwrap_or_else(PoisonError::into_inner).extend(identity);
     }
 
-    /// Returns the guard of a file, as far as a call may not leave a change of it behind; none if every call may.
-    pub(crate) fn guards(&self, path: &str) -> Option<Guard> {
+    /// Returns true if not every call may leave a change of a file behind. `ignored_dir` is the ignored directory that it is in.
+    pub(crate) fn guards(&self, path: &str, ignored_dir: Option<&str>) -> bool {
         let denies = |rule: &Rule| match rule.subject() {
             Subject::Read(pattern) | Subject::Write(pattern) => {
                 rule.permission() == Permission::Deny && pattern.matches(path)
             }
             _ => false,
         };
-        if self.policy.rules.iter().any(denies) {
-            return Some(Guard::Rule);
-        }
-        self.refuses_change(path, false).map(|_| Guard::RunsUnasked)
+        self.policy.rules.iter().any(denies) || self.refuses_change(path, ignored_dir, false).is_some()
     }
 
-    /// Returns the reason why a call may not leave a change of this file behind, if there is one.
+    /// Returns the reason why a call may not leave a change of this file behind, if there is one. `ignored_dir` is the ignored
+    /// directory that it is in.
     ///
     /// A command says nothing about the files that it writes, so they are looked at afterwards. Files that other programs run
     /// unasked may be changed by a call that a person approved.
-    pub(crate) fn refuses_change(&self, path: &str, is_approved: bool) -> Option<String> {
+    pub(crate) fn refuses_change(&self, path: &str, ignored_dir: Option<&str>, is_approved: bool) -> Option<String> {
         let writes = |rule: &&Rule, permission: Permission| {
             rule.permission() == permission
                 && matches!(rule.subject(), Subject::Write(pattern) if pattern.matches(path))
@@ -402,7 +393,9 @@ impl ActivePolicy {
             return Some(rule);
         }
         let granted = || self.granted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let is_guarded = self.policy.mode != Mode::Full && !is_approved && runs_later(path) == Some(RunsLater::Unasked);
+        let is_run =
+            runs_later(path) == Some(RunsLater::Unasked) && !ignored_dir.is_some_and(|dir| is_inert(path, dir));
+        let is_guarded = self.policy.mode != Mode::Full && !is_approved && is_run;
         let is_allowed =
             || find(&self.policy.rules, Permission::Allow).or_else(|| find(&granted(), Permission::Allow)).is_some();
         (is_guarded && !is_allowed()).then(|| "other programs run it without being asked to".to_owned())

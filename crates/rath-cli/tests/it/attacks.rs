@@ -10,6 +10,7 @@ mod guests;
 mod hidden_commits;
 mod hidden_edits;
 mod home;
+mod ignored_files;
 mod key_place;
 mod limits;
 mod open_calls;
@@ -205,6 +206,7 @@ fn attacks() -> Vec<Attack> {
         permissions::attacks(),
         shell_lines::attacks(),
         guarded_files::attacks(),
+        ignored_files::attacks(),
         put_back::attacks(),
         home::attacks(),
         other_dirs::attacks(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::limits::SnapshotLimits;
-use crate::{BackupScope, ChangeKind, Objects};
+use crate::{ChangeKind, Objects};
 
 /// A workspace with backups of the files whose names begin with `guarded`.
 struct Fixture {
@@ -15,8 +15,8 @@ struct Fixture {
     backups: Backups,
 }
 
-fn scope(path: &str) -> Option<BackupScope> {
-    path.rsplit('/').next().is_some_and(|name| name.starts_with("guarded")).then_some(BackupScope::All)
+fn is_wanted(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with("guarded"))
 }
 
 impl Fixture {
@@ -36,7 +36,7 @@ impl Fixture {
         let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
         workspace.secret_finder(Arc::new(|bytes| bytes.windows(6).any(|window| window == b"secret")));
         let before = workspace.snapshot().expect("a snapshot");
-        let backups = workspace.back_up(&before, None, &scope).expect("backups");
+        let backups = workspace.back_up(&before, None, &is_wanted).expect("backups");
         Fixture { folder, workspace, before, backups }
     }
 
@@ -132,7 +132,6 @@ fn a_file_is_recovered_although_the_snapshot_fails() {
     for name in ["a/guarded", "new/guarded", "new/other", "new/guarded.d/deep/guarded"] {
         std::fs::write(fixture.path(name), "evil").expect("written");
     }
-    let is_wanted = |path: &str| scope(path).is_some();
     let mut found = fixture.workspace.new_paths(&fixture.before, &is_wanted).expect("listed");
     found.sort();
     assert_eq!(found, ["a/guarded", "new/guarded", "new/guarded.d"]);
@@ -158,7 +157,7 @@ fn backups_of_unchanged_files_are_taken_from_earlier_ones() {
     let mut fixture = Fixture::new();
     std::fs::write(fixture.path("guarded.key"), "another secret").expect("written");
     let now = fixture.workspace.snapshot().expect("a snapshot");
-    let again = fixture.workspace.back_up(&now, Some(&fixture.backups), &scope).expect("backups");
+    let again = fixture.workspace.back_up(&now, Some(&fixture.backups), &is_wanted).expect("backups");
     assert_eq!(fixture.workspace.changed_since(&again).expect("looked at"), []);
     let content = |backups: &Backups, name: &[u8]| match &backups.files[name].content {
         BackupContent::Memory(content) => String::from_utf8_lossy(content).into_owned(),

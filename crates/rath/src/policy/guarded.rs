@@ -129,6 +129,23 @@ pub fn runs_later(path: &str) -> Option<RunsLater> {
     BUILD_FILES.contains(&name).then_some(RunsLater::OnBuild)
 }
 
+/// Returns true if other programs do not run a file although its name is listed, because it is in this ignored directory.
+///
+/// They run what is in the directory that they are used in, and no one uses them among dependencies and build results. An ignored
+/// `.vscode` is different: the directory itself is what they look for. Git keeps a directory `.git` by itself.
+pub(crate) fn is_inert(path: &str, ignored_dir: &str) -> bool {
+    let name = ignored_dir.rsplit('/').next().unwrap_or_default();
+    let below = path.strip_prefix(ignored_dir).and_then(|rest| rest.strip_prefix('/'));
+    below.is_some_and(|below| name.eq_ignore_ascii_case(".git") || runs_later(below) == Some(RunsLater::Unasked))
+}
+
+/// Returns true for a directory whose subdirectories can be on the list, or that is on it.
+pub(crate) fn may_contain_unasked(directory: &str) -> bool {
+    let name = directory.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let is_first = |known: &&str| known.split('/').next() == Some(&*name);
+    !matches!(&*name, ".git") && UNASKED_DIRECTORIES.iter().any(|known| is_first(&known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

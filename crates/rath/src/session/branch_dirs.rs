@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
-use super::put_back::{PutBackReport, Refusal, put_back};
+use super::put_back::{IgnoredDirs, PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
-use crate::policy::{ActivePolicy, Guard};
+use crate::policy::{ActivePolicy, may_contain_unasked};
 use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{BackupScope, Backups, Objects, Snapshot, Workspace};
+use crate::workspace::{Backups, Objects, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -71,6 +71,8 @@ pub(crate) struct BranchDir {
 /// A directory whose versions are stored.
 struct TrackedDir {
     workspace: Workspace,
+    /// The first snapshot that was taken before a call.
+    first: Option<Snapshot>,
     /// The last snapshot.
     last: Option<Snapshot>,
     /// The backups of the files in the last snapshot that a policy guards, and the policy.
@@ -289,7 +291,7 @@ impl BranchDirs {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let tracked = TrackedDir { workspace, last: None, backups: None, head: None };
+        let tracked = TrackedDir { workspace, first: None, last: None, backups: None, head: None };
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
@@ -356,6 +358,7 @@ impl BranchDirs {
         tracked.workspace.keep_tracked();
         let tree = versions::tree(now.tree);
         self.state().first.get_or_insert_with(|| tree.clone());
+        tracked.first.get_or_insert_with(|| now.clone());
         let last = tracked.last.replace(now.clone());
         tracked.back_up(policy)?;
         let Some(known) = known else { return Ok(Some(Observed::new(tree))) };
@@ -398,11 +401,8 @@ impl TrackedDir {
             return Ok(());
         };
         let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy));
-        let scope = |path: &str| match policy.guards(&versions::lossy_path(path))? {
-            Guard::Rule => Some(BackupScope::All),
-            Guard::RunsUnasked => Some(BackupScope::Unignored),
-        };
-        let backups = self.workspace.back_up(last, previous.as_ref().map(|(_, backups)| backups), &scope)?;
+        let is_guarded = |path: &str| guards(policy, self.first.as_ref(), path);
+        let backups = self.workspace.back_up(last, previous.as_ref().map(|(_, backups)| backups), &is_guarded)?;
         self.backups = Some((policy.clone(), backups));
         Ok(())
     }
@@ -447,7 +447,12 @@ impl BranchDir {
         let Some(mut tracked) = self.tracked() else { return Ok(None) };
         let now = tracked.workspace.snapshot()?;
         let effects = match &tracked.last {
-            Some(last) => versions::effects(tracked.workspace.changes(last, &now)?),
+            Some(last) => {
+                let policy = tracked.backups.as_ref().map(|(policy, _)| policy);
+                let first = tracked.first.as_ref();
+                let is_guarded = |path: &str| policy.is_some_and(|policy| guards(policy, first, path));
+                versions::effects(tracked.workspace.changes_listing(last, &now, &is_guarded)?)
+            }
             None => Vec::new(),
         };
         let tree = versions::tree(now.tree);
@@ -463,7 +468,7 @@ impl BranchDir {
     pub(crate) fn changes_except(
         &self,
         policy: Option<&Arc<ActivePolicy>>,
-        refuse: impl Fn(&Effect) -> Option<String>,
+        refuse: impl Fn(&Effect, &IgnoredDirs<'_>) -> Option<String>,
     ) -> Result<CallChanges> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
         let changes = self.all_changes(before.as_ref());
@@ -471,17 +476,30 @@ impl BranchDir {
         let (Some(before), Some(mut tracked)) = (before, self.tracked()) else {
             return Ok(CallChanges { put_back: report, changes });
         };
-        let refuse = |effect: &Effect| refuse(effect).map(|reason| Refusal { effect: effect.clone(), reason });
-        let refused: Vec<_> = match &changes {
-            Ok(changes) => changes.iter().flat_map(|(_, effects)| effects).filter_map(refuse).collect(),
-            Err(_) => {
-                let created = |path: &str| refuse(&Effect::new(path, Change::Created));
-                let new = tracked.workspace.new_paths(&before, &|path| created(path).is_some())?;
-                new.iter().filter_map(|path| created(path)).collect()
-            }
+        let first = tracked.first.clone().unwrap_or_else(|| before.clone());
+        let last = tracked.last.clone();
+        let after = last
+            .as_ref()
+            .zip(changes.as_ref().ok().and_then(Option::as_ref))
+            .map(|(last, (_, effects))| (last, &effects[..]));
+        let ignored = IgnoredDirs { first: &first, before: &before, after };
+        let refuse = |effect: &Effect| {
+            let reason = refuse(effect, &ignored)?;
+            Some(Refusal { effect: effect.clone(), reason })
         };
+        let effects = changes.iter().flatten().flat_map(|(_, effects)| effects);
+        let mut refused: Vec<_> = effects.clone().filter_map(refuse).collect();
+        // The names in the directory are not known one by one.
+        let is_unread = |effect: &Effect| {
+            effect.unkept == Some(UnkeptReason::Ignored) && may_contain_unasked(&versions::lossy_path(&effect.path))
+        };
+        if changes.is_err() || effects.clone().any(is_unread) {
+            let created = |path: &str| refuse(&Effect::new(path, Change::Created));
+            let new = tracked.workspace.new_paths(&before, &|path| created(path).is_some())?;
+            refused.extend(new.iter().filter_map(|path| created(path)));
+        }
         if let Some((_, backups)) = &tracked.backups {
-            report = put_back(&tracked.workspace, &before, backups, refused, &refuse)?;
+            report = put_back(&tracked.workspace, (&first, &before), backups, refused, &refuse)?;
         }
         if changes.is_err() || report.is_empty() {
             if changes.is_ok() {
@@ -599,6 +617,14 @@ impl Drop for BranchDir {
     fn drop(&mut self) {
         self.tracked.take().into_iter().for_each(drop_on_pool);
     }
+}
+
+/// Returns true if the policy guards a path on the record, by the ignore rules of the first snapshot.
+fn guards(policy: &ActivePolicy, first: Option<&Snapshot>, path: &str) -> bool {
+    let lossy = versions::lossy_path(path);
+    let ignored_dir = || first.and_then(|first| first.ignored_above(path)).map(|dir| versions::lossy_path(&dir));
+    // Nearly all paths are on no list.
+    policy.guards(&lossy, None) && policy.guards(&lossy, ignored_dir().as_deref())
 }
 
 fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {

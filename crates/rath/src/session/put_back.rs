@@ -10,7 +10,7 @@ use rath_record::chunk::{Change, Effect, UnkeptReason};
 
 use super::Result;
 use crate::sandbox::RATH_DIR;
-use crate::workspace::{self, Backups, ChangeKind, Snapshot, UntrackedReason, Workspace};
+use crate::workspace::{self, Backups, ChangeKind, Presence, Snapshot, Workspace};
 
 /// A change that the policy does not allow.
 pub(crate) struct Refusal {
@@ -48,11 +48,37 @@ impl PutBackReport {
     }
 }
 
+/// The ignored directories that hold dependencies and build results: the rules from when this process looked first ignore them, so a
+/// call cannot add to them, and they were there before the call or got many files at once.
+pub(crate) struct IgnoredDirs<'a> {
+    pub(super) first: &'a Snapshot,
+    pub(super) before: &'a Snapshot,
+    /// The state after the call, and its changes; none if no snapshot could be taken.
+    pub(super) after: Option<(&'a Snapshot, &'a [Effect])>,
+}
+
+impl IgnoredDirs<'_> {
+    /// Returns the ignored directory that contains a path, unless the path is no longer ignored.
+    pub(crate) fn above(&self, path: &str) -> Option<String> {
+        let ignored_dir = self.first.ignored_above(path)?;
+        let is_ignored =
+            |after: &Snapshot| after.presence(path) == Presence::Absent || after.ignored_above(path).is_some();
+        // A directory with many changes is one effect.
+        let has_many = |effects: &[Effect]| effects.iter().any(|effect| effect.path == ignored_dir);
+        let was_there = self.before.presence(&ignored_dir) != Presence::Absent;
+        let is_kept = match self.after {
+            Some((after, effects)) => is_ignored(after) && (was_there || has_many(effects)),
+            None => was_there,
+        };
+        is_kept.then_some(ignored_dir)
+    }
+}
+
 /// Puts back the files of refused changes, and those with a backup that are not as in it. `before` is the directory as it was
-/// before the call.
+/// before the call, and `first` as it was when this process looked at it first.
 pub(super) fn put_back(
     workspace: &Workspace,
-    before: &Snapshot,
+    (first, before): (&Snapshot, &Snapshot),
     backups: &Backups,
     refused: Vec<Refusal>,
     refuse: &dyn Fn(&Effect) -> Option<Refusal>,
@@ -62,11 +88,16 @@ pub(super) fn put_back(
         return Ok(PutBackReport::default());
     }
     let mut steps = PutBackSteps::default();
-    let (untracked, unlistable) = (before.untracked(), before.unlistable());
     for Refusal { effect, reason } in refused {
-        let existed_untracked = existed_untracked(&untracked, &unlistable, &effect.path);
+        let was = before.presence(&effect.path);
+        // Calls wrote it while it was ignored, or in a directory with too many names to know them.
+        let is_of_calls = was != Presence::Absent && first.presence(&effect.path) == Presence::Absent;
+        let is_unignored = effect.before.is_none() && effect.after.is_some();
         match effect.change {
-            Change::Created if !existed_untracked => steps.add(effect.path, PutBackStep::Remove, reason),
+            Change::Created if was == Presence::Absent || is_of_calls => {
+                steps.add(effect.path, PutBackStep::Remove, reason);
+            }
+            Change::Modified if is_unignored && is_of_calls => steps.add(effect.path, PutBackStep::Remove, reason),
             // A rename is put back at both paths: half of it would lose the file.
             Change::Renamed { from } => {
                 steps.add(from, PutBackStep::Recover, reason.clone());
@@ -75,8 +106,7 @@ pub(super) fn put_back(
             Change::Deleted if effect.unkept == Some(UnkeptReason::EmptyDirectory) => {
                 steps.add(effect.path, PutBackStep::Recover, reason);
             }
-            // A file that was ignored has a backup if a rule names it.
-            Change::Modified | Change::Deleted if !existed_untracked || backups.contains(&effect.path) => {
+            Change::Modified | Change::Deleted if effect.before.is_some() || backups.contains(&effect.path) => {
                 steps.add(effect.path, PutBackStep::Recover, reason);
             }
             _ => {}
@@ -140,18 +170,6 @@ impl PutBackSteps {
         }
         report
     }
-}
-
-/// Returns true if a path was there before, and is not part of a tree. Everything below an ignored directory is untracked with it,
-/// and below one that could not be listed; a large file stands for itself.
-fn existed_untracked(untracked: &[(String, UntrackedReason)], unlistable: &[String], path: &str) -> bool {
-    let is_above = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-    unlistable.iter().any(|above| is_above(above))
-        || untracked.iter().any(|(known, reason)| match reason {
-            UntrackedReason::EmptyDirectory => false,
-            UntrackedReason::Ignored => known == path || is_above(known),
-            _ => known == path,
-        })
 }
 
 /// Returns a new directory for what is moved aside.

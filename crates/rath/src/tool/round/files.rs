@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, CallChanges, lossy_path};
+use crate::session::{BranchDir, CallChanges, IgnoredDirs, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
@@ -125,18 +125,18 @@ impl Round {
             CallState::Running { policy: Some(policy), .. } if others.is_empty() => Some(policy.clone()),
             _ => None,
         };
-        let is_refused = move |effect: &Effect| {
+        let is_refused = move |effect: &Effect, ignored: &IgnoredDirs<'_>| {
             let (policy, is_approved) = policy.as_ref()?;
-            let refuse = |path: &str| policy.refuses_change(path, *is_approved);
-            let path = lossy_path(&effect.path);
+            let refuse = |path: &str| {
+                let ignored_dir = ignored.above(path).map(|dir| lossy_path(&dir));
+                policy.refuses_change(&lossy_path(path), ignored_dir.as_deref(), *is_approved)
+            };
+            let hides = |path: &str| policy.hides(&lossy_path(path));
             match &effect.change {
                 // A file that may not be read must not be moved to where it may.
-                Change::Renamed { from } => {
-                    let from = lossy_path(from);
-                    policy.hides(&from).or_else(|| refuse(&from)).or_else(|| refuse(&path))
-                }
-                Change::Deleted => policy.hides(&path).or_else(|| refuse(&path)),
-                _ => refuse(&path),
+                Change::Renamed { from } => hides(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path)),
+                Change::Deleted => hides(&effect.path).or_else(|| refuse(&effect.path)),
+                _ => refuse(&effect.path),
             }
         };
         let CallChanges { put_back: report, changes } = session.changes_except(is_refused).await?;
