@@ -26,7 +26,7 @@ mod writer_thread;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ pub use store_id::StoreId;
 pub use user_key::UserKey;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
+pub(crate) use jsonl::has_session_files;
 pub(crate) use step_places::{StepKey, key_of};
 pub(crate) use title::{branch_title, first_message, has_message};
 pub(crate) use user_key::{Signer, key_within_reach};
@@ -154,6 +155,14 @@ pub trait StoreBackend: Send + Sync + 'static {
 
     /// Returns the branches that damage keeps out of the list.
     fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns the session files of this store that are in no list, because they were renamed, copied or moved. What they name is not
+    /// deleted.
+    ///
+    /// The default returns none.
+    fn unlisted_files(&self) -> Result<Vec<UnlistedFile>> {
         Ok(Vec::new())
     }
 
@@ -324,6 +333,17 @@ pub struct UnlistedBranch {
     pub damage: Damage,
 }
 
+/// A session file below the directory of a store that the store does not list.
+///
+/// Returned by [`Store::unlisted_files`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnlistedFile {
+    /// The path of the file, or of a directory that cannot be read.
+    pub path: PathBuf,
+    /// True if the file has a wrong name or is at a wrong place. False in a store below this one, which lists the file.
+    pub is_misplaced: bool,
+}
+
 /// A branch as it was read.
 ///
 /// Returned by [`StoreBackend::read`].
@@ -474,6 +494,12 @@ impl Store {
         self.call(|store| store.backend.unlisted()).await
     }
 
+    /// Returns the session files below the directory of a `jsonl:` store that are in no list, because they were renamed, copied or
+    /// moved. What they name is not deleted.
+    pub async fn unlisted_files(&self) -> Result<Vec<UnlistedFile>> {
+        self.call(|store| store.backend.unlisted_files()).await
+    }
+
     /// Stores payloads of a session again that the store has lost, and returns their number. Payloads that were erased on purpose
     /// stay erased.
     pub async fn restore_payloads(&self, from: &Lineage) -> Result<u64> {
@@ -562,6 +588,11 @@ impl Store {
         }
         let list = self.0.backend.list()?;
         Ok(list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect())
+    }
+
+    /// Returns the session files that are in no list. Blocks.
+    pub(crate) fn find_unlisted_files(&self) -> Result<Vec<UnlistedFile>> {
+        self.0.backend.unlisted_files()
     }
 
     /// Calls a function with the JSON of every step of some sessions, and the session. Blocks.

@@ -15,6 +15,7 @@ use rath::{BranchId, Store};
 use serde_json::{Value, json};
 
 use super::forget::log_keeps;
+use super::ls::misplaced_files;
 use crate::configuration;
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::retention::GcRules;
@@ -94,6 +95,7 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
             output::warning(&log_keeps(&store));
         }
     }
+    misplaced_files(&store, &args.store).await?.iter().for_each(|text| output::warning(text));
     args.explain(&plan, report, &explicit, (&store, &list)).await
 }
 

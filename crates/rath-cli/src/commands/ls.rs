@@ -9,7 +9,7 @@ use rath::record::{BranchId, StepId};
 use rath::store::{BranchSummary, Holder, Store};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
 
-use crate::output::{self, BRANCH, CommandResult, Exit};
+use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::sessions::StoreArg;
 
 /// List the sessions in the store, newest last
@@ -42,9 +42,11 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
         }
         output::text(|out| print(out, &list, &states))?;
     }
+    let misplaced = misplaced_files(&store, &args.store).await?;
+    misplaced.iter().for_each(|text| output::warning(text));
     let unlisted = store.unlisted().await?;
     if unlisted.is_empty() {
-        return Ok(Exit::Success);
+        return Ok(if misplaced.is_some() { Exit::Differs } else { Exit::Success });
     }
     let names: Vec<_> = unlisted.iter().filter_map(|unlisted| unlisted.branch).map(|branch| branch.short()).collect();
     let option = args.store.option();
@@ -56,6 +58,32 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
         salvage.unwrap_or_default()
     ));
     Ok(Exit::Differs)
+}
+
+/// The number of files that a warning names.
+const MAX_NAMED_FILES: usize = 5;
+
+/// Returns a warning about the session files that are not listed because of their names or places, if there are any.
+pub(super) async fn misplaced_files(store: &Store, arg: &StoreArg) -> Result<Option<String>, Failure> {
+    let mut files = store.unlisted_files().await?;
+    files.retain(|file| file.is_misplaced);
+    let names: Vec<_> = files.iter().take(MAX_NAMED_FILES).map(|file| output::path(&file.path)).collect();
+    let (option, names) = (arg.option(), names.join(", "));
+    Ok(match files.len() {
+        0 => None,
+        1 => Some(format!(
+            "1 session file is not listed because of its name or place, and all that it names is kept: {names}\n\
+             hint: `rath verify{option}` says where it belongs"
+        )),
+        number => {
+            let more = number.saturating_sub(MAX_NAMED_FILES);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Some(format!(
+                "{number} session files are not listed because of their names or places, and all that they name is kept: \
+                 {names}{more}\nhint: `rath verify{option}` says where they belong"
+            ))
+        }
+    })
 }
 
 fn print(out: &mut dyn Write, list: &[BranchSummary], states: &[String]) -> io::Result<()> {

@@ -7,20 +7,20 @@ use serde_json::json;
 use crate::fixture::{Fixture, for_each_store};
 
 /// Runs `rath gc`, and returns its exit code and its text for people.
-fn gc(fixture: &Fixture, args: &[&str]) -> (i32, String) {
+pub(crate) fn gc(fixture: &Fixture, args: &[&str]) -> (i32, String) {
     let output = fixture.rath(&[&["gc", "--directory", "work"], args].concat());
     (output.status.code().expect("an exit code"), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Returns the number of stored versions.
-fn versions(fixture: &Fixture) -> usize {
+pub(crate) fn versions(fixture: &Fixture) -> usize {
     let entries = |path: PathBuf| std::fs::read_dir(path).expect("a directory").flatten().map(|entry| entry.path());
     let folders = entries(fixture.path("work/.rath/workspace/objects")).filter(|path| path.is_dir());
     folders.map(|folder| entries(folder).count()).sum()
 }
 
 /// Returns the file `n.txt` of a session, from its stored versions.
-fn stored(fixture: &Fixture, session: &str) -> String {
+pub(crate) fn stored(fixture: &Fixture, session: &str) -> String {
     let _ = std::fs::remove_dir_all(fixture.path("checked-out"));
     let output = fixture.rath(&["checkout", session, "checked-out"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

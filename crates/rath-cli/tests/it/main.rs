@@ -12,6 +12,8 @@ mod forget;
 mod gc;
 mod gc_keeps;
 mod gc_lost_stores;
+#[cfg(unix)]
+mod gc_misplaced;
 mod guests;
 mod hostile_text;
 #[cfg(target_os = "linux")]

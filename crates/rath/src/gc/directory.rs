@@ -9,7 +9,7 @@ use rath_record::BranchId;
 use rath_workspace::{CollectMode, Collector, ForkFiles, Objects, TreeId, fork_of_layers, read_at_most};
 
 use super::names::VersionNames;
-use super::sources::{Source, SourceReader};
+use super::sources::{Source, SourceReader, visit_unlisted_files};
 use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipReason};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
@@ -178,6 +178,12 @@ impl AllNames {
         let families: Vec<_> = families.into_iter().collect();
         let mut versions = VersionNames::default();
         store.visit_json(&families, |_, json| versions.add_step(json))?;
+        visit_unlisted_files(store, |lineage| {
+            for step in lineage.walk() {
+                versions.add_step(&step.json());
+                self.branches.insert(step.stamp().branch);
+            }
+        })?;
         let is_naming = !versions.trees.is_empty() || !versions.files.is_empty();
         self.naming.extend(uri.filter(|_| is_naming).cloned());
         self.branches.extend(kept.into_iter().map(|summary| summary.branch));

@@ -14,7 +14,7 @@ use super::SkipReason;
 use super::directory::{began, entries, forks_of};
 use super::forget::{FileCopy, ForgetTarget, ForgottenFiles, SameFile, tree_of};
 use super::names::VersionNames;
-use super::sources::{Source, SourceReader};
+use super::sources::{Source, SourceReader, visit_unlisted_files};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
 use crate::session::{Result, StoreUri, lossy_path};
@@ -263,7 +263,9 @@ impl AllSteps {
             }
             heads.extend(stored.head);
         }
-        Ok(self.add_lineage(&Lineage::new(heads), uri))
+        let mut has_target = self.add_lineage(&Lineage::new(heads), uri);
+        visit_unlisted_files(store, |lineage| has_target |= self.add_lineage(lineage, uri))?;
+        Ok(has_target)
     }
 
     /// Adds steps. Returns true if the target is among them with its texts.

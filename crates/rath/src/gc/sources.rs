@@ -3,12 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use rath_record::codec::Report;
 use rath_record::lineage::Lineage;
 
 use super::SkipReason;
 use crate::blocking::run_blocking;
 use crate::session::{Error, Result, Session, StoreList, StoreUri};
-use crate::store::{Create, Registry, Store, StoreId};
+use crate::store::{Create, Registry, Store, StoreId, UnlistedFile};
 
 /// A store or a session file whose steps may name versions of a directory.
 pub(super) enum Source {
@@ -108,6 +109,23 @@ pub(super) trait SourceReader: Send + Sized + 'static {
         };
         Ok((reader, doubt))
     }
+}
+
+/// Calls a function with the steps of every session file of a store that is not in its list. Fails if one cannot be read as a whole.
+/// Blocks.
+pub(super) fn visit_unlisted_files(store: &Store, mut visit: impl FnMut(&Lineage)) -> Result<()> {
+    for UnlistedFile { path, .. } in store.find_unlisted_files()? {
+        let damaged = |report: &Report| report.damage.first().map(|damage| format!("{}: {damage}", path.display()));
+        match Session::open_regular_blocking(&path) {
+            Err(_) if !path.exists() => {}
+            Err(error) => return Err(error),
+            Ok(file) => match damaged(&file.report) {
+                None => visit(&file.lineage),
+                Some(damage) => return Err(Error::new(crate::ErrorKind::Damaged, damage)),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// Opens a store or a session file of the list.

@@ -8,14 +8,13 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rath_record::BranchId;
 use rath_record::lineage::Lineage;
 use rath_workspace::{open_regular_file, read_at_most};
 use serde::{Deserialize, Serialize};
 
 use super::Result;
 use crate::sandbox::RATH_DIR;
-use crate::store::{Store, StoreId, rath_dir};
+use crate::store::{Store, StoreId, has_session_files, rath_dir};
 use crate::workspace::Objects;
 
 /// The list of stores of a directory.
@@ -135,9 +134,6 @@ impl std::fmt::Display for StoreUri {
     }
 }
 
-/// The directories of `.rath` that hold no sessions.
-const NO_STORES: [&str; 3] = ["put-back", "work", "workspace"];
-
 /// The number of bytes by which a store is recognised.
 const START_BYTES: u64 = 128;
 const SESSION_FILE_HEADER: &[u8] = br#""format":"rath record""#;
@@ -159,18 +155,6 @@ fn is_database(start: &[u8], has_wal: impl Fn() -> bool) -> bool {
         }
         _ => false,
     }
-}
-
-/// Returns true if a directory has a file of a session.
-fn has_sessions(directory: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        let id = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
-        if id.is_some_and(|id| id.parse::<BranchId>().is_ok()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Returns an absolute path, without links where that is possible.
@@ -221,7 +205,7 @@ impl StoreList {
             // A name that is no text cannot be part of a URI.
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             if entry.file_type()?.is_dir() {
-                if !NO_STORES.contains(&&*name) && has_sessions(&entry.path())? {
+                if !rath_dir::NO_STORES.contains(&&*name) && has_session_files(&entry.path())? {
                     found.insert(format!("jsonl:{RATH_DIR}/{name}"));
                 }
                 continue;

@@ -10,6 +10,7 @@ mod id_file;
 mod open_file;
 mod step_finder;
 mod sweep;
+mod unlisted_files;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -25,13 +26,14 @@ use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{advances, branches, damage, summaries};
 use self::open_file::{OpenFile, is_locked};
-use self::step_finder::{StepFinder, session_file};
+use self::step_finder::{StepFinder, session_file, session_named};
+pub(crate) use self::unlisted_files::has_session_files;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Damage, Deletion, Erased, ErasedStep, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT,
-    StepPlaces, StoreBackend, StoreId, StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved,
-    failed, make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
+    StepPlaces, StoreBackend, StoreId, StoredBranch, UnlistedBranch, UnlistedFile, Write, WriteRight, branch_held,
+    branch_moved, failed, make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -143,10 +145,7 @@ impl Jsonl {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| self.io_error("read", error))?;
         let mut families = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|error| self.io_error("read", error))?.file_name();
-            let id =
-                name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(|id| id.parse::<BranchId>().ok());
-            families.extend(id);
+            families.extend(session_named(&entry.map_err(|error| self.io_error("read", error))?.file_name()));
         }
         families.sort();
         Ok(families)
@@ -161,7 +160,7 @@ impl Jsonl {
     fn read_with_damage(&self, family: BranchId) -> Result<(FileContents, Vec<Damage>)> {
         let (path, finder) = (self.path(family), StepFinder::default());
         let contents = loop {
-            let contents = self.read_by(family, finder.reader())?;
+            let contents = self.read_by(&path, finder.reader())?;
             // If it continues from steps of other files, it is read again with these.
             if !finder.find_wanted(&self.folder) {
                 break self.require_own(family, contents)?;
@@ -194,9 +193,21 @@ impl Jsonl {
         }
     }
 
-    fn read_by(&self, family: BranchId, mut reader: Reader) -> Result<FileContents> {
-        let path = self.path(family);
-        let mut file = open_bounded(&path).map_err(|error| self.io_error("read", error))?;
+    /// Reads a whole file, and the sessions that it names for steps which it does not have itself.
+    fn read_with_needs(&self, path: &Path) -> Result<(FileContents, Vec<BranchId>)> {
+        let needs = Arc::new(Mutex::new(Vec::new()));
+        let noted = needs.clone();
+        let reader = Reader::new().with_step_finder(move |_, other| {
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+            None
+        });
+        let contents = self.read_by(path, reader)?;
+        let needs = std::mem::take(&mut *needs.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok((contents, needs))
+    }
+
+    fn read_by(&self, path: &Path, mut reader: Reader) -> Result<FileContents> {
+        let mut file = open_bounded(path).map_err(|error| self.io_error("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {
             match file.read(&mut block) {
@@ -206,7 +217,7 @@ impl Jsonl {
                 Err(error) => return Err(self.io_error("read", error)),
             }
         }
-        reader.finish().map_err(|error| codec_error(&path, &error))
+        reader.finish().map_err(|error| codec_error(path, &error))
     }
 
     /// Reads a whole file, and its damage. None if another process has deleted it.
@@ -267,12 +278,7 @@ impl Jsonl {
 
     /// Returns the advice to delete a session.
     fn removal(&self, family: BranchId) -> String {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-        let uri = match self.uri.chars().all(is_plain) {
-            true => self.uri.clone(),
-            false => format!("'{}'", self.uri.replace('\'', r"'\''")),
-        };
-        format!("`rath gc --delete {} --store {uri}` removes it", family.short())
+        format!("`rath gc --delete {} --store {}` removes it", family.short(), shell_word(&self.uri))
     }
 
     /// Describes a file that cannot be read.
@@ -547,6 +553,10 @@ impl StoreBackend for Jsonl {
         Ok(unlisted)
     }
 
+    fn unlisted_files(&self) -> Result<Vec<UnlistedFile>> {
+        self.find_unlisted()
+    }
+
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
         let Some(family) = self.family_of(branch)? else { return Ok(None) };
         Ok(self.list_file(family)?.into_iter().find(|summary| summary.branch == branch))
@@ -621,6 +631,7 @@ impl StoreBackend for Jsonl {
                 Err(error) => check.damage.push(self.unreadable(family, &error)),
             }
         }
+        check.damage.extend(self.misplaced()?);
         Ok(check)
     }
 
@@ -652,6 +663,7 @@ impl StoreBackend for Jsonl {
             let failed = erased.err().filter(|_| begins_with_a_row(&self.path(other)));
             refused.extend(failed.map(|error| (other, error)));
         }
+        refused.extend(self.copies_in_unlisted(step)?.into_iter().map(|error| (branch, error)));
         self.sweep()?;
         Ok(ErasedStep { erased: Erased::Completely, refused })
     }
@@ -729,6 +741,15 @@ fn check_length(bytes: u64) -> io::Result<()> {
     }
     let message = format!("a session file of {bytes} bytes is too long, the limit is {MAX_FILE_BYTES}");
     Err(io::Error::new(IoKind::FileTooLarge, message))
+}
+
+/// Returns a text as a word that a shell reads back.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    match text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// Returns true if a file begins as session files of all versions do.

@@ -26,6 +26,9 @@ const OWN_DIRS: [&str; 11] = [
     "workspace/versions",
 ];
 
+/// The directories in `.rath` that hold no sessions.
+pub(crate) const NO_STORES: [&str; 3] = ["put-back", "work", "workspace"];
+
 /// Checks the `.rath` that a path leads through, if there is one and it exists.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;

@@ -1,10 +1,8 @@
 //! Deleting the files of sessions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::BranchId;
-use rath_record::codec::Reader;
 
 use super::super::{Deletion, sync_folder};
 use super::Jsonl;
@@ -38,23 +36,18 @@ impl Jsonl {
             }
             busy.extend(self.lock_idle(*family).err().map(|error| (*family, error)));
         }
+        busy.extend(self.needed_by_unlisted(families)?);
         let wanted: HashSet<BranchId> = families.iter().copied().collect();
         let (mut needs, mut files, mut unreadable) = (HashSet::new(), HashMap::new(), HashMap::new());
         for family in self.families()? {
             // The names of other files are enough: what those need is in their own rows.
-            let named = Arc::new(Mutex::new(Vec::new()));
-            let noted = named.clone();
-            let reader = Reader::new().with_step_finder(move |_, other| {
-                noted.lock().unwrap_or_else(PoisonError::into_inner).push((family, other));
-                None
-            });
-            let read = self.read_by(family, reader);
+            let read = self.read_with_needs(&self.path(family));
             if read.is_err() && !self.path(family).exists() {
                 continue;
             }
             let contents = match read {
-                Ok(contents) => {
-                    needs.extend(named.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+                Ok((contents, others)) => {
+                    needs.extend(others.into_iter().map(|other| (family, other)));
                     self.require_own(family, contents).ok().filter(|contents| !contents.steps.is_empty())
                 }
                 // It may need steps of any session.

@@ -12,12 +12,15 @@ use super::Jsonl;
 use super::open_file::publish;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
+/// The name of the file.
+pub(super) const ID_FILE: &str = "rath-store-id";
+
 /// The most bytes of the file.
 const MAX_ID_BYTES: u64 = 256;
 
 impl Jsonl {
     fn id_path(&self) -> PathBuf {
-        self.folder.join("rath-store-id")
+        self.folder.join(ID_FILE)
     }
 
     /// Reads the id. None if there is no file, or it was cut off. Fails if the file holds something else, which is not replaced.

@@ -4,6 +4,7 @@
 //! on the stack: what a file needs is noted, found first, and then the file is read again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,6 +97,13 @@ impl StepFinder {
     fn lock(&self) -> MutexGuard<'_, FinderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the session whose file has this name.
+pub(super) fn session_named(name: &OsStr) -> Option<BranchId> {
+    let id = name.to_str()?.strip_suffix(".jsonl")?;
+    // An id may be written in other ways, which lead to no file.
+    id.parse().ok().filter(|parsed: &BranchId| parsed.to_string() == id)
 }
 
 /// Returns the path of the file of a session.

@@ -3,6 +3,7 @@
 //! The name of such a file begins with the id of its session. A new file of a session is locked by the process that writes it, and
 //! the other temporary files belong to the process that has locked the file of their session.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -38,11 +39,8 @@ impl Jsonl {
     /// Returns the temporary files, each with its session.
     fn temporaries(&self) -> Result<Vec<(BranchId, PathBuf)>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| self.io_error("read", error))?;
-        let temporaries = entries.flatten().filter_map(|entry| {
-            let name = entry.file_name();
-            let (family, _) = name.to_str().filter(|name| name.ends_with(".tmp"))?.split_once('.')?;
-            Some((family.parse().ok()?, entry.path()))
-        });
+        let temporaries =
+            entries.flatten().filter_map(|entry| Some((session_of_temporary(&entry.file_name())?, entry.path())));
         Ok(temporaries.collect())
     }
 
@@ -60,4 +58,10 @@ impl Jsonl {
         }
         Ok(())
     }
+}
+
+/// Returns the session in the name of a temporary file. A file that a user gave another name, such as `ID.jsonl.tmp`, is none.
+pub(super) fn session_of_temporary(name: &OsStr) -> Option<BranchId> {
+    let (family, unique) = name.to_str()?.strip_suffix(".tmp")?.split_once('.')?;
+    uuid::Uuid::try_parse(unique).ok().and_then(|_| family.parse().ok())
 }

@@ -129,3 +129,25 @@ fn a_file_whose_steps_another_session_continues_from_is_missed() {
         assert!(resumed.certificate().to_string().contains(&missing), "{what}: {}", resumed.certificate());
     }
 }
+
+#[test]
+fn no_session_is_deleted_that_a_moved_file_needs() {
+    let folder = rath_test_support::temp_dir();
+    let [first, fork] = two_files(folder.path());
+    let (own, aside) = (file_of(folder.path(), fork), folder.path().join("store/old/fork.jsonl"));
+    fs::create_dir(folder.path().join("store/old")).expect("made");
+    fs::rename(&own, &aside).expect("moved");
+    let store = block_on(Store::open(&uri("jsonl", folder.path()))).expect("a store");
+    for deletion in [block_on(store.measure_delete(&[first])), block_on(store.delete_all(&[first]))] {
+        let refused = deletion.expect("planned").refused;
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        let message = refused[0].error.message();
+        assert_eq!(message, format!("old/fork.jsonl needs steps of the session {}", first.short()));
+        let hint = refused[0].error.hint().unwrap_or_default();
+        assert!(hint.starts_with("`mv -n ") && hint.contains(&format!("{fork}.jsonl")), "{hint}");
+    }
+    assert!(file_of(folder.path(), first).exists());
+    // Beside a copy of the session it needs no other one.
+    fs::copy(file_of(folder.path(), first), aside.with_file_name(format!("{first}.jsonl"))).expect("copied");
+    assert_eq!(block_on(store.delete_all(&[first])).expect("deleted").deleted, [first]);
+}
