@@ -193,6 +193,23 @@ impl RecordedRun {
     }
 }
 
+/// The directory of a store in a project, whose files are in the directory above it.
+const IN_PROJECT: &str = "project/.rath";
+
+/// Returns the directory of the project that a store is in.
+fn project(uri: &str) -> PathBuf {
+    let (_, path) = uri.split_once(':').expect("a URI");
+    Path::new(path).ancestors().nth(2).expect("a directory").to_owned()
+}
+
+/// Records `test` on each kind of store, and calls `check` with the kind. Does nothing if this machine has no strace.
+fn for_each_kind(test: &str, store: &str, check: impl Fn(&str, RecordedRun)) {
+    for kind in KINDS {
+        let Some(run) = RecordedRun::new(test, kind, store) else { return };
+        check(kind, run);
+    }
+}
+
 /// Runs `test` in a process of its own, and records what it does in a directory after `earlier` was noted.
 fn record(test: &str, uri: &str, directory: &Path, earlier: &[String]) -> Option<PowerCuts> {
     let [notes, before] = ["notes", "earlier"].map(|name| directory.with_file_name(name));
@@ -211,10 +228,9 @@ fn states(share: usize) -> usize {
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_power_cut() {
-    for kind in KINDS {
-        let Some(run) = RecordedRun::new("store::power_cut::child", kind, "new") else { return };
+    for_each_kind("store::power_cut::child", "new", |kind, run| {
         run.check(kind, states(100), |uri, state| block_on(check(uri, &state.notes)));
-    }
+    });
 }
 
 /// The number of states of each run that opens a store after a cut.
@@ -229,8 +245,7 @@ fn recovery() {
 
 #[test]
 fn a_cut_while_a_store_is_opened_after_a_cut_loses_nothing() {
-    for kind in KINDS {
-        let Some(run) = RecordedRun::new("store::power_cut::child", kind, "new") else { return };
+    for_each_kind("store::power_cut::child", "new", |kind, run| {
         run.check_recoveries(kind, states(30), "store::power_cut::recovery", |uri, notes| block_on(check(uri, notes)));
-    }
+    });
 }

@@ -7,18 +7,12 @@ use rath::prelude::*;
 use rath::store::Store;
 use rath::workspace::Objects;
 
-use super::super::common::KINDS;
-use super::{RecordedRun, note, states};
+use super::{IN_PROJECT, for_each_kind, note, project, states};
 use crate::forget::{CALL_TIMES, called_twice, move_aside};
 use crate::support::block_on;
 
 /// The number of steps that are recorded after the removal.
 const LATER_STEPS: usize = 20;
-
-fn project(uri: &str) -> PathBuf {
-    let (_, path) = uri.split_once(':').expect("a URI");
-    Path::new(path).ancestors().nth(2).expect("a directory").to_owned()
-}
 
 /// A call whose changes were put back, and is forgotten.
 async fn work(uri: &str) -> Result<()> {
@@ -84,8 +78,7 @@ fn check(uri: &str, notes: &[String]) -> Result<(), String> {
 
 #[test]
 fn a_file_that_was_put_back_and_forgotten_is_gone_after_a_power_cut() {
-    for kind in KINDS {
-        let Some(run) = RecordedRun::new("store::power_cut::forget::child", kind, "project/.rath") else { return };
+    for_each_kind("store::power_cut::forget::child", IN_PROJECT, |kind, run| {
         run.check(&format!("forget, {kind}"), states(50), |uri, state| check(uri, &state.notes));
-    }
+    });
 }

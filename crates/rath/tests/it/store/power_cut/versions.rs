@@ -1,7 +1,6 @@
 //! Versions of files: every tree that a recorded step names can be checked out after a cut.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
 
 use rath::chunk::Tree;
 use rath::prelude::*;
@@ -10,8 +9,8 @@ use rath::tool::builtin::WriteFile;
 use rath::workspace::{ObjectId, Objects, Workspace};
 use serde_json::json;
 
-use super::super::common::{All, KINDS, lines, setting};
-use super::{RecordedRun, check_parents, kept, note, states};
+use super::super::common::{All, lines, setting};
+use super::{IN_PROJECT, check_parents, for_each_kind, kept, note, project, states};
 use crate::support::{block_on, put, script};
 
 /// The number of files that become a pack.
@@ -31,11 +30,6 @@ async fn write(mut session: Session, files: &[(&str, &str)]) -> Result<Session> 
     let session = writer(&files).run(session).await?;
     kept(&session).await?;
     Ok(session)
-}
-
-fn project(uri: &str) -> PathBuf {
-    let (_, path) = uri.split_once(':').expect("a URI");
-    Path::new(path).ancestors().nth(2).expect("a directory").to_owned()
 }
 
 /// Files that are written, in a directory and in those of forks, joined, restored and written again by a later process.
@@ -139,11 +133,9 @@ async fn check(uri: &str, notes: &[String]) -> Result<(), String> {
 
 #[test]
 fn every_version_that_a_recorded_step_names_is_there_after_a_power_cut() {
-    for kind in KINDS {
-        let store = "project/.rath";
-        let Some(run) = RecordedRun::new("store::power_cut::versions::child", kind, store) else { return };
+    for_each_kind("store::power_cut::versions::child", IN_PROJECT, |kind, run| {
         run.check(&format!("versions, {kind}"), states(10), |uri, state| block_on(check(uri, &state.notes)));
-    }
+    });
 }
 
 #[test]
@@ -155,10 +147,9 @@ fn recovery() {
 
 #[test]
 fn a_cut_while_files_are_recovered_after_a_cut_loses_no_version() {
-    for kind in KINDS {
-        let (child, recovery) = ("store::power_cut::versions::child", "store::power_cut::versions::recovery");
-        let Some(run) = RecordedRun::new(child, kind, "project/.rath") else { return };
+    let (child, recovery) = ("store::power_cut::versions::child", "store::power_cut::versions::recovery");
+    for_each_kind(child, IN_PROJECT, |kind, run| {
         let name = format!("versions, {kind}");
         run.check_recoveries(&name, states(5), recovery, |uri, notes| block_on(check(uri, notes)));
-    }
+    });
 }
