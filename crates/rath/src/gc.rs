@@ -22,7 +22,7 @@ use self::pending::PendingDirs;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
-use crate::store::{DeletionRefusal, FreedSpace, Store, StoreId, rath_dir};
+use crate::store::{DeletionRefusal, FreedSpace, Store, StoreError, StoreId, rath_dir};
 use crate::workspace::{CollectMode, FileCount};
 
 pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
@@ -62,6 +62,8 @@ pub struct GcReport {
     pub branches: Vec<BranchId>,
     /// The sessions that could not be deleted.
     pub refused: Vec<DeletionRefusal>,
+    /// The sessions to be deleted that could not be read as a whole, each with its damage.
+    pub damaged: Vec<(BranchId, Vec<String>)>,
     /// The space that was freed in the store.
     pub store: FreedSpace,
     /// The directories whose versions were looked at.
@@ -218,6 +220,7 @@ impl Gc {
             let deleted = delete.iter().copied().collect();
             run_blocking(move || find_directories(&store, &pending, &directory, &families, &deleted)).await?
         };
+        report.damaged.clone_from(&directories.damaged);
         let mut gone = HashSet::new();
         if self.is_dry_run {
             let deletion = store.measure_delete(delete).await?;
@@ -287,6 +290,8 @@ struct GcDirs {
     roots: BTreeSet<PathBuf>,
     /// The trees that the deleted sessions recorded: what is in a fork is not lost with them.
     deleted_trees: HashSet<rath_workspace::TreeId>,
+    /// The deleted sessions that cannot be read as a whole, each with its damage.
+    damaged: Vec<(BranchId, Vec<String>)>,
 }
 
 /// Finds the directories that sessions of a store were placed in. Blocks.
@@ -302,9 +307,14 @@ fn find_directories(
     store.visit_json(&kept, |_, json| names.add_place(json))?;
     let mut of_deleted = VersionNames::default();
     let deleted: Vec<_> = deleted.iter().copied().collect();
-    if store.visit_json(&deleted, |_, json| of_deleted.add_step(json)).is_err() {
-        // A session that cannot be read can be deleted. A fork is kept if its tree is not known.
-        deleted.iter().for_each(|family| _ = store.visit_json(&[*family], |_, json| of_deleted.add_step(json)));
+    let is_whole = store.visit_json(&deleted, |_, json| of_deleted.add_step(json)).is_ok();
+    let mut damaged = Vec::new();
+    // A session that cannot be read can be deleted. A fork is kept if its tree is not known.
+    for family in deleted.iter().filter(|family| !is_whole || !families.contains(family)) {
+        let visited = store.visit_json(&[*family], |_, json| of_deleted.add_step(json));
+        if visited.is_err() || !families.contains(family) {
+            damaged.push((*family, find_damage(store, *family, visited.err())));
+        }
     }
     let places = names.places.iter().chain(&of_deleted.places);
     let placed = places.filter_map(|place| Sandbox::open(place).ok()?.directory().map(Path::to_owned));
@@ -315,7 +325,18 @@ fn find_directories(
     let others = placed.chain(pending.read()?).filter(|root| is_listed(root, own.as_ref(), id.as_ref()));
     let candidates = others.chain([directory.to_owned()]);
     let roots = candidates.filter_map(|root| root.canonicalize().ok());
-    Ok(GcDirs { roots: roots.filter(|root| has_versions(root)).collect(), deleted_trees: of_deleted.trees })
+    let roots = roots.filter(|root| has_versions(root)).collect();
+    Ok(GcDirs { roots, deleted_trees: of_deleted.trees, damaged })
+}
+
+/// Describes the damage of a session, of which a visit of all steps has said this. Blocks.
+fn find_damage(store: &Store, family: BranchId, visited: Option<StoreError>) -> Vec<String> {
+    let damage: Vec<String> = match store.read_branch(family) {
+        Ok(stored) => stored.damage.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.message()],
+    };
+    // It may be in a branch of the session.
+    if damage.is_empty() { visited.iter().map(StoreError::message).collect() } else { damage }
 }
 
 /// Returns true if a store is in the list of a directory, there or at the place that it was moved from. Blocks.

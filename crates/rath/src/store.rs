@@ -747,6 +747,15 @@ fn unwritable_hint(error: std::io::ErrorKind) -> Option<&'static str> {
     }
 }
 
+/// Returns a text as a word that a shell reads back.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    match text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// The advice for a store that is not there.
 const NO_STORE_HINT: &str = "`rath run` makes one; `--store` names another";
 

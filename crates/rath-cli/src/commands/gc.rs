@@ -83,11 +83,9 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     if !args.dry_run {
         drop(tokio::task::spawn_blocking(rath::sandbox::sweep_temporaries_blocking));
     }
-    for family in &explicit {
-        say_damage(&store, *family).await;
-    }
     let report = gc.run(&store, &delete, &args.directory).await;
     let report = report.map_err(sessions::explain_held)?;
+    report.damaged.iter().for_each(|(family, damage)| say_damage(*family, damage));
     let refused: HashSet<_> = report.refused.iter().map(|refusal| refusal.family).collect();
     if !(report.deleted.is_empty() && explicit.iter().any(|family| refused.contains(family))) {
         args.print(&plan, &report, &list)?;
@@ -295,12 +293,8 @@ impl GcArgs {
     }
 }
 
-/// Says what cannot be read of a session that is named for deletion.
-async fn say_damage(store: &Store, family: BranchId) {
-    let damage: Vec<String> = match store.read(family).await {
-        Ok(found) => found.damage.iter().map(ToString::to_string).collect(),
-        Err(error) => vec![error.message()],
-    };
+/// Says what cannot be read of a session that is deleted.
+fn say_damage(family: BranchId, damage: &[String]) {
     if let Some(first) = damage.first() {
         let more = if damage.len() > 1 { format!(" (and {} more)", damage.len() - 1) } else { String::new() };
         output::note(&format!("{} is damaged: {first}{more}", family.short()));

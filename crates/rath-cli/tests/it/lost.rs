@@ -256,3 +256,39 @@ fn a_damaged_session_is_deleted_by_its_id_and_by_nothing_else() {
         assert_eq!(outcome(folder, &["gc", "--all"]).0, 0, "{sql}");
     }
 }
+
+/// Returns the commands in a text, each as its words.
+fn commands(text: &str) -> Vec<Vec<&str>> {
+    let quoted = text.split('`').skip(1).step_by(2).filter_map(|command| command.strip_prefix("rath "));
+    quoted.map(|command| command.split(' ').collect()).collect()
+}
+
+#[test]
+fn the_hint_of_a_deletion_that_damage_stops_works_when_it_is_pasted() {
+    for sql in ["UPDATE branches SET title = 'x' WHERE b > 1", "DELETE FROM branches WHERE b = 2"] {
+        let (folder, ids) = sessions();
+        let folder = folder.path();
+        execute(folder, sql);
+        let (code, errors) = outcome(folder, &["gc", "--delete", &ids[0]]);
+        assert_eq!(code, 3, "{sql}: {errors}");
+        let commands = commands(&errors);
+        let [delete, salvage] = &commands[..] else { panic!("{sql}: {errors}") };
+        assert_eq!(rath(folder, salvage).status.code(), Some(3), "{sql}: {errors}");
+        assert_eq!(rath(folder, delete).status.code(), Some(0), "{sql}: {errors}");
+        assert_eq!(outcome(folder, &["gc", "--delete", &ids[0]]), (0, String::new()), "{sql}");
+    }
+}
+
+#[test]
+fn the_hint_of_a_deletion_names_no_session_if_none_is_known() {
+    let (folder, ids) = sessions();
+    let folder = folder.path();
+    execute(folder, "DELETE FROM branches WHERE b = 2; DELETE FROM steps WHERE s IN (3, 4)");
+    let (code, errors) = outcome(folder, &["gc", "--delete", &ids[0]]);
+    assert!(code == 3 && errors.contains("table branches: sessions are missing"), "{code} {errors}");
+    assert!(!errors.contains("--delete"), "{errors}");
+    assert_eq!(rath(folder, &commands(&errors)[0]).status.code(), Some(3), "it names the damage: {errors}");
+    assert_eq!(outcome(folder, &["salvage", &ids[0], "copy.rath"]).0, 0);
+    let imported = rath(folder, &["import", "copy.rath", "--store", "sqlite:new.db"]);
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+}

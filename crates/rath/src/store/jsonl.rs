@@ -33,7 +33,8 @@ use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Damage, Deletion, Erased, ErasedStep, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT,
     StepPlaces, StoreBackend, StoreId, StoredBranch, UnlistedBranch, UnlistedFile, Write, WriteRight, branch_held,
-    branch_moved, failed, make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, unwritable_hint,
+    branch_moved, failed, make_folder, missing_parent, parent_not_stored, rath_dir, right_lost, shell_word,
+    unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -741,15 +742,6 @@ fn check_length(bytes: u64) -> io::Result<()> {
     }
     let message = format!("a session file of {bytes} bytes is too long, the limit is {MAX_FILE_BYTES}");
     Err(io::Error::new(IoKind::FileTooLarge, message))
-}
-
-/// Returns a text as a word that a shell reads back.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    match text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 /// Returns true if a file begins as session files of all versions do.

@@ -48,7 +48,8 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Deletion, ErasedStep, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
-    StoreId, StoredBranch, UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
+    StoreId, StoredBranch, UnlistedBranch, Write, failed, make_folder, rath_dir, shell_word, sync_parent,
+    unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -199,6 +200,27 @@ impl Sqlite {
             work(&moment)
         };
         read().map_err(|error| error.describe(&self.uri, self.path.as_deref(), "read"))
+    }
+
+    /// Returns the advice for a deletion that branches which are not listed stop.
+    fn unlisted_hint(&self, unlisted: &[&UnlistedBranch]) -> String {
+        let uri = shell_word(&self.uri);
+        let ids: Option<Vec<_>> = unlisted.iter().map(|it| Some(it.branch?.short())).collect();
+        match ids.as_deref() {
+            // It is not known which session was lost, so none can be named.
+            None => format!(
+                "`rath verify --store {uri}` names the damage; put a copy of the store back, or copy each session with \
+                 `rath salvage` and `rath import` it into a new store"
+            ),
+            Some(ids) => {
+                let delete: String = ids.iter().map(|id| format!(" --delete {id}")).collect();
+                format!(
+                    "`rath gc{delete} --store {uri}` deletes what is damaged; before that, `rath salvage {} copy.rath --store \
+                     {uri}` copies what is good of it",
+                    ids[0]
+                )
+            }
+        }
     }
 
     fn no_such(&self, branch: BranchId) -> StoreError {
@@ -394,10 +416,10 @@ impl StoreBackend for Sqlite {
             let unlisted = check::unlisted(transaction.connection)?;
             let is_named = |it: &&UnlistedBranch| it.branch.is_some_and(|branch| families.contains(&branch));
             // Without a row, steps are all that is left of a session. After a deletion, they would count as deleted too.
-            if let Some(other) = unlisted.iter().find(|other| !is_named(other)) {
+            let others: Vec<_> = unlisted.iter().filter(|other| !is_named(other)).collect();
+            if let Some(other) = others.first() {
                 let message = format!("the store is damaged, and deleting sessions could lose more: {}", other.damage);
-                let hint = "`rath verify` names what is damaged, `rath salvage` copies what is good; a damaged session can be \
-                            deleted by its own id";
+                let hint = self.unlisted_hint(&others);
                 return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint(hint).into());
             }
             let unlisted: HashSet<BranchId> = unlisted.into_iter().filter_map(|it| it.branch).collect();

@@ -11,11 +11,11 @@ use rath_record::{BranchId, StepId};
 use rath_workspace::open_regular_file;
 
 use super::super::rath_dir::NO_STORES;
-use super::super::{Damage, UnlistedFile};
+use super::super::{Damage, UnlistedFile, shell_word};
+use super::Jsonl;
 use super::id_file::ID_FILE;
 use super::step_finder::{session_file, session_named};
 use super::sweep::session_of_temporary;
-use super::{Jsonl, shell_word};
 use crate::sandbox::RATH_DIR;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
