@@ -19,6 +19,7 @@ use rath_record::BranchId;
 use self::directory::DirectoryGc;
 use self::names::VersionNames;
 use self::pending::PendingDirs;
+use crate::ErrorKind;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
@@ -220,6 +221,7 @@ impl Gc {
             let deleted = delete.iter().copied().collect();
             run_blocking(move || find_directories(&store, &pending, &directory, &families, &deleted)).await?
         };
+        self.check_without(store, &directories.roots).await?;
         report.damaged.clone_from(&directories.damaged);
         let mut gone = HashSet::new();
         if self.is_dry_run {
@@ -254,6 +256,25 @@ impl Gc {
             run_blocking(move || pending.remove(&finished).map_err(Error::from)).await?;
         }
         Ok(report)
+    }
+
+    /// Fails if a store that is said to be gone is none of those that may name versions of the directories.
+    async fn check_without(&self, store: &Store, roots: &BTreeSet<PathBuf>) -> Result<()> {
+        if self.without.is_empty() {
+            return Ok(());
+        }
+        let mut known: BTreeSet<_> = StoreUri::of(store).iter().map(ToString::to_string).collect();
+        for root in roots {
+            // A list that cannot be read is reported with its directory.
+            known.extend(sources::listed(root).await.into_iter().flatten().map(|(uri, _)| uri.to_string()));
+        }
+        let here = std::env::current_dir().unwrap_or_default();
+        let is_unknown = |uri: &&String| !known.contains(&StoreUri::from_list(uri, &here).to_string());
+        let Some(unknown) = self.without.iter().find(is_unknown) else { return Ok(()) };
+        let known: Vec<_> = known.iter().map(|uri| format!("`{uri}`")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("no store `{unknown}` may name versions of these files; known: {known}");
+        Err(Error::new(ErrorKind::Arguments, message))
     }
 
     fn mode(&self) -> CollectMode {

@@ -89,7 +89,7 @@ pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     let refused: HashSet<_> = report.refused.iter().map(|refusal| refusal.family).collect();
     if !(report.deleted.is_empty() && explicit.iter().any(|family| refused.contains(family))) {
         args.print(&plan, &report, &list)?;
-        if report.store.erased == Erased::WhenIdle {
+        if !args.dry_run && report.store.erased == Erased::WhenIdle {
             output::warning(&log_keeps(&store));
         }
     }
@@ -212,13 +212,15 @@ impl GcArgs {
         explicit: &[BranchId],
         (store, list): (&Store, &[BranchSummary]),
     ) -> CommandResult {
+        let kept = self.kept();
         for (family, why) in &plan.kept {
-            output::note(&format!("kept {}: {}", family.short(), keep_text(why)));
+            output::note(&format!("{kept} {}: {}", family.short(), keep_text(why)));
         }
         if let Some(bytes) = plan.unreachable_size {
             let bytes = count(bytes, "byte");
+            let deleted = if self.dry_run { "would delete" } else { "deleted" };
             output::note(&format!(
-                "max-size deleted nothing: the sessions that are in use, wait for you or are kept by a rule have {bytes}"
+                "max-size {deleted} nothing: the sessions that are in use, wait for you or are kept by a rule have {bytes}"
             ));
         }
         let mut exit = Exit::Success;
@@ -228,7 +230,7 @@ impl GcArgs {
         let explicit: HashSet<_> = explicit.iter().collect();
         for DeletionRefusal { family, error, needed_by } in report.refused {
             if !explicit.contains(&family) {
-                output::note(&format!("kept {}: {}", family.short(), error.message()));
+                output::note(&format!("{kept} {}: {}", family.short(), error.message()));
             } else if needed_by.is_empty() {
                 return Err(sessions::explain_held(error));
             } else {
@@ -243,6 +245,11 @@ impl GcArgs {
         Ok(exit)
     }
 
+    /// Returns the verb for what stays.
+    fn kept(&self) -> &'static str {
+        if self.dry_run { "would keep" } else { "kept" }
+    }
+
     /// Returns the command that lets go of a store.
     fn without(&self, uri: &str) -> String {
         format!("`rath gc --without {}{}`", output::quote(uri), self.store.option())
@@ -250,24 +257,25 @@ impl GcArgs {
 
     fn explain_directory(&self, report: &DirectoryReport) -> Exit {
         let own = output::path(&report.directory.join(".rath"));
+        let (kept, were) = (self.kept(), if self.dry_run { "would be" } else { "were" });
         for fork in &report.kept_forks {
-            output::note(&format!("kept {}: {}", output::path(&fork.path), fork_text(fork)));
+            output::note(&format!("{kept} {}: {}", output::path(&fork.path), fork_text(fork)));
         }
         if !report.kept_forks.is_empty() {
             output::message!("hint: `rath gc --force{}` removes such forks", self.store.option());
         }
         for pack in &report.kept_packs {
             let pack = output::path(pack);
-            output::note(&format!("kept {pack}: its index is lost, and it cannot be read"));
+            output::note(&format!("{kept} {pack}: its index is lost, and it cannot be read"));
         }
         match &report.skipped {
             None => Exit::Success,
             Some(SkipReason::InUse) => {
-                output::note(&format!("files in {own} were left alone: a process works there"));
+                output::note(&format!("files in {own} {were} left alone: a process works there"));
                 Exit::Success
             }
             Some(SkipReason::ReplacedStore { uri }) => {
-                let message = format!("no files in {own} were removed: another store lies at {uri}");
+                let message = format!("no files in {own} {were} removed: another store lies at {uri}");
                 output::warning(&format!(
                     "{message}, and the versions that the earlier one named are kept\nhint: put the earlier one back; if it is \
                      gone, {} removes what only it named",
@@ -276,7 +284,8 @@ impl GcArgs {
                 Exit::Failure
             }
             Some(SkipReason::UnreadableStore { uri, why }) => {
-                let message = format!("no files in {own} were removed: {uri} may name them, and cannot be read: {why}");
+                let message =
+                    format!("no files in {own} {were} removed: {uri} may name them, and cannot be read: {why}");
                 let hint = match self.store.has_uri(uri) {
                     true => format!("`rath verify{}` names the damage", self.store.option()),
                     false => format!("if that store is gone, {} removes what only it named", self.without(uri)),
@@ -286,7 +295,7 @@ impl GcArgs {
             }
             Some(reason) => {
                 let why = if let SkipReason::Damaged { why } = reason { why } else { "they cannot be read" };
-                output::warning(&format!("no files in {own} were removed: {why}"));
+                output::warning(&format!("no files in {own} {were} removed: {why}"));
                 Exit::Differs
             }
         }

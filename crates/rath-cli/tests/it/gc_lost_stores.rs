@@ -206,8 +206,9 @@ fn a_store_that_was_moved_keeps_its_versions() {
         assert!(code == 1 && told.contains("may name them, and cannot be read"), "{code} {told}");
         let present = place(&moved).canonicalize().expect("a store").display().to_string();
         assert!(listed(fixture).contains(&present), "{}", listed(fixture));
-        for _ in 0..2 {
-            assert_eq!(gc(&moved, &["--without", named_in_hint(&told)]), (0, String::new()));
+        for (code, error) in [(0, ""), (1, "error: no store `")] {
+            let (found, text) = gc(&moved, &["--without", named_in_hint(&told)]);
+            assert!(found == code && text.starts_with(error) && text.is_empty() == error.is_empty(), "{text}");
             assert!(
                 listed(fixture).contains(&present) && listed(fixture).trim().lines().count() == 1,
                 "{}",
@@ -417,4 +418,42 @@ fn a_session_file_that_cannot_be_read_can_be_deleted_and_the_dry_run_says_so() {
             ids.iter().flat_map(|id| ["--delete".to_owned(), id.clone()]).collect()
         });
     }
+}
+
+#[test]
+fn a_store_that_no_list_names_cannot_be_given_up() {
+    for_each_store("", |fixture| {
+        let one = fixture.work(None, "One", "echo one > n.txt");
+        let elsewhere = Fixture::with_store(fixture, "jsonl:elsewhere");
+        elsewhere.work(None, "Two", "echo two > n.txt");
+        let before = versions(fixture);
+        let (code, told) = gc(fixture, &["--delete", &one, "--without", "jsonl:elsewere"]);
+        assert!(code == 1 && told.starts_with("error: no store `jsonl:elsewere` may name"), "{code} {told}");
+        for known in [place(fixture), place(&elsewhere)] {
+            assert!(told.contains(&format!("{}`", known.display())), "{told}");
+        }
+        assert_eq!(versions(fixture), before);
+        assert_eq!(stored(fixture, &one), "one\n");
+        assert_eq!(
+            gc(fixture, &["--without", "jsonl:elsewhere"]),
+            (0, String::new()),
+            "it is there, and keeps its own"
+        );
+    });
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_not_what_was() {
+    for_each_store("", |fixture| {
+        fixture.work(None, "One", "echo one > n.txt");
+        let elsewhere = Fixture::with_store(fixture, "jsonl:elsewhere");
+        elsewhere.work(None, "Two", "echo two > n.txt");
+        std::fs::remove_dir_all(place(&elsewhere)).expect("removed");
+        let (code, told) = gc(fixture, &["--dry-run"]);
+        assert!(code == 1 && told.contains("no files in work/.rath would be removed: "), "{code} {told}");
+        let (code, told) = gc(fixture, &["--dry-run", "--all", "--without", named_in_hint(&told)]);
+        assert_eq!((code, told), (0, String::new()));
+        let (_, told) = gc(fixture, &["--dry-run", "--max-size", "0K"]);
+        assert!(!told.contains("kept ") && !told.contains(" were "), "{told}");
+    });
 }

@@ -144,7 +144,7 @@ async fn open(uri: &StoreUri) -> Result<Source> {
 
 /// Returns the stores and files that may name versions of a directory, each with its ids in the list, or the reason to keep all
 /// versions of the directory.
-async fn listed(root: &Path) -> Result<Vec<(StoreUri, Vec<StoreId>)>, SkipReason> {
+pub(super) async fn listed(root: &Path) -> Result<Vec<(StoreUri, Vec<StoreId>)>, SkipReason> {
     let (list, directory) = (StoreList::of(root), root.to_owned());
     let read = move || Ok::<_, io::Error>((list.read()?, StoreList::find_unlisted(&directory)?));
     let (listed, unlisted) = run_blocking(read).await.map_err(|error| {
