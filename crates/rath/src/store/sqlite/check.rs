@@ -179,9 +179,7 @@ fn check_steps(
     branches: &CheckedBranches,
     is_kept: &dyn Fn(u64) -> bool,
 ) -> rusqlite::Result<HashSet<BranchId>> {
-    // Deleted branches leave their steps until the store is compacted.
-    let last_deletion = number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'");
-    let last_deletion = last_deletion.unwrap_or(i64::MAX);
+    let last_deletion = newest_deleted_step(connection).unwrap_or(i64::MAX);
     let (mut unlisted, mut failed) = (HashSet::new(), Ok(()));
     let mut ids = IdsAtHand { connection, ids: HashMap::new() };
     let mut check = |checking: &mut CheckProgress, row: &StepRow| {
@@ -209,6 +207,21 @@ fn check_steps(
     let mut seen: HashSet<(String, Option<StepId>)> = HashSet::new();
     checking.damage.retain(|damage| seen.insert((damage.place.clone(), damage.step)));
     Ok(unlisted)
+}
+
+/// Returns the highest rowid of a step at the last deletion: deleted branches leave their steps until the store is compacted.
+fn newest_deleted_step(connection: &Connection) -> rusqlite::Result<i64> {
+    number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'")
+}
+
+/// Returns false if the newest step is of a branch that has no row. The number of rows does not tell that the last of them are lost.
+fn newest_step_is_listed(connection: &Connection, listed: &HashSet<BranchId>) -> rusqlite::Result<bool> {
+    let newest = number(connection, "SELECT coalesce(max(s), 0) FROM steps")?;
+    if newest <= newest_deleted_step(connection)? {
+        return Ok(true);
+    }
+    let found = scan::id_and_branch(connection, newest.cast_unsigned())?;
+    Ok(found.is_none_or(|(_, branch)| listed.contains(&branch)))
 }
 
 /// Returns the number of a branch according to the index.
@@ -288,7 +301,8 @@ pub(super) fn unlisted(connection: &Connection) -> rusqlite::Result<Vec<Unlisted
             unlisted.push(entry(id, place, "the row of the branch was changed: its seal does not match".to_owned()));
         }
     })?;
-    let is_missing = !matches!(schema::missing_branches(connection, rows, highest), Ok(0));
+    let is_missing = !matches!(schema::missing_branches(connection, rows, highest), Ok(0))
+        || !matches!(newest_step_is_listed(connection, &ids), Ok(true));
     if !is_missing && unlisted.is_empty() {
         return Ok(unlisted);
     }
