@@ -23,7 +23,7 @@ use crate::ErrorKind;
 use crate::blocking::run_blocking;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
-use crate::store::{DeletionRefusal, FreedSpace, Store, StoreError, StoreId, rath_dir};
+use crate::store::{DeletionRefusal, FreedSpace, Store, StoreError, StoreId, rath_dir, unwritable_hint};
 use crate::workspace::{CollectMode, FileCount};
 
 pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
@@ -236,7 +236,10 @@ impl Gc {
                     rath_dir::check(&root.join(RATH_DIR))?;
                     directory::note_deleted_trees(root, &trees)?;
                 }
-                Ok(pending.add(&noted.roots)?)
+                pending.add(&noted.roots).map_err(|error| {
+                    let hint = unwritable_hint(error.kind());
+                    hint.into_iter().fold(Error::from(error), Error::with_hint)
+                })
             })
             .await?;
             let deletion = store.delete_all(delete).await?;

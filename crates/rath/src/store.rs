@@ -736,7 +736,7 @@ fn failed(uri: &str, action: &str, error: impl std::error::Error + Send + Sync +
 }
 
 /// Returns the advice for a store that can be read and not written, from the error of a write.
-fn unwritable_hint(error: std::io::ErrorKind) -> Option<&'static str> {
+pub(crate) fn unwritable_hint(error: std::io::ErrorKind) -> Option<&'static str> {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error {
         StorageFull | QuotaExceeded => Some("free some space; the store can be read meanwhile"),

@@ -288,7 +288,10 @@ impl GcArgs {
                     format!("no files in {own} {were} removed: {uri} may name them, and cannot be read: {why}");
                 let hint = match self.store.has_uri(uri) {
                     true => format!("`rath verify{}` names the damage", self.store.option()),
-                    false => format!("if that store is gone, {} removes what only it named", self.without(uri)),
+                    false => format!(
+                        "if it was moved, move it back; if it is gone for good, {} removes what only it named",
+                        self.without(uri)
+                    ),
                 };
                 output::warning(&format!("{message}\nhint: {hint}"));
                 Exit::Failure

@@ -75,7 +75,9 @@ impl PendingDirs {
     fn change(&self, lines: impl FnOnce(&BTreeSet<PathBuf>) -> Vec<PendingLine>) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         rath_dir::check_file(path)?;
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let failed = |error| unwritable(path, &error);
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = open.map_err(failed)?;
         lock_within(&file, path, MAX_LOCK_WAIT)?;
         let mut bytes = Vec::new();
         (&file).take(MAX_LIST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -93,11 +95,14 @@ impl PendingDirs {
         }
         bytes.extend_from_slice(new.as_bytes());
         if parse(&bytes).is_empty() {
-            return file.set_len(0);
+            return file.set_len(0).map_err(failed);
         }
-        file.seek(io::SeekFrom::End(0))?;
-        file.write_all(new.as_bytes())?;
-        file.sync_all()
+        let mut append = || {
+            file.seek(io::SeekFrom::End(0))?;
+            file.write_all(new.as_bytes())?;
+            file.sync_all()
+        };
+        append().map_err(failed)
     }
 }
 
@@ -123,6 +128,11 @@ fn lock_within(file: &File, path: &Path, max_wait: Duration) -> io::Result<()> {
 
 fn unreadable(path: &Path, error: &io::Error) -> io::Error {
     io::Error::other(format!("cannot read the list of directories {}: {error}", path.display()))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> io::Error {
+    let message = format!("cannot write the list of directories {}: {error}", path.display());
+    io::Error::new(error.kind(), message)
 }
 
 fn parse(bytes: &[u8]) -> BTreeSet<PathBuf> {
@@ -158,6 +168,16 @@ mod tests {
         }
         file.set_len(1 << 20).expect("shortened");
         assert_eq!(list.read().expect("read"), BTreeSet::from([directory]));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_written_is_named() {
+        let folder = rath_test_support::temp_dir();
+        let list = PendingDirs { path: Some(folder.path().join("missing/store.gc")) };
+        let error = list.add(&BTreeSet::from(["/work".into()])).expect_err("there is no directory");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().starts_with("cannot write the list of directories"), "{error}");
+        assert!(error.to_string().contains("missing/store.gc: "), "{error}");
     }
 
     #[test]
