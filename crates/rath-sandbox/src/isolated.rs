@@ -7,6 +7,8 @@ mod confinement;
 mod git_settings;
 #[cfg(target_os = "linux")]
 mod grants;
+#[cfg(target_os = "linux")]
+mod hidden;
 mod hosts;
 #[cfg(target_os = "linux")]
 mod landlock;

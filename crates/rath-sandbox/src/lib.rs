@@ -88,6 +88,11 @@ mod limits;
 mod local;
 #[cfg(all(not(unix), feature = "process"))]
 mod local_unsupported;
+#[cfg(target_os = "linux")]
+mod mount_table;
+#[cfg(not(target_os = "linux"))]
+#[path = "mount_table_unsupported.rs"]
+mod mount_table;
 mod private_paths;
 #[cfg(all(unix, feature = "process"))]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]

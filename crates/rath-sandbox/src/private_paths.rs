@@ -10,7 +10,8 @@ mod system;
 
 use std::path::{Path, PathBuf};
 
-use self::system::{account_home, is_same_directory};
+use self::system::account_home;
+use crate::mount_table::MountTable;
 
 /// Directories with keys, passwords and mail, relative to the home directory.
 pub(crate) const PRIVATE_HOME_DIRS: [&str; 12] = [
@@ -50,7 +51,7 @@ pub(crate) fn private_paths_of(home: &Path) -> impl Iterator<Item = PathBuf> {
 /// Returns the paths below a directory that tools neither read nor write, relative to it: the private files of the home directory, and
 /// the user's key and configuration of rath, wherever they are.
 ///
-/// The paths need not exist. One that is a link is there twice, if it leads to another place in the directory.
+/// The paths need not exist. One that is a link, or that is mounted a second time, is there twice if both places are in the directory.
 ///
 /// ```
 /// use std::path::Path;
@@ -62,11 +63,11 @@ pub(crate) fn private_paths_of(home: &Path) -> impl Iterator<Item = PathBuf> {
 /// ```
 pub fn private_paths_in(directory: &Path) -> Vec<PathBuf> {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let homes = homes_in(std::slice::from_ref(&directory));
-    let private = homes.iter().flat_map(|home| private_paths_of(home));
+    let mounts = MountTable::read().unwrap_or_default();
+    let homes = homes_at(&mounts, home_directories());
     let mut paths = Vec::new();
-    for path in private.chain(own_directories()) {
-        for path in [resolved(&path), path] {
+    for path in homes.iter().flat_map(|home| private_paths_of(home)).chain(own_directories()) {
+        for path in mounts.places_with_parts(&resolved(&path)).into_iter().chain([path]) {
             if let Ok(inside) = path.strip_prefix(&directory)
                 && !inside.as_os_str().is_empty()
                 && !paths.iter().any(|known| known == inside)
@@ -95,17 +96,13 @@ pub fn home_directories() -> Vec<PathBuf> {
     homes
 }
 
-/// Returns the home directories of the user, also at a second path: where one of the roots is a home, or a directory above one, that is
-/// mounted there too.
-pub(crate) fn homes_in(roots: &[PathBuf]) -> Vec<PathBuf> {
-    let homes = home_directories();
+/// Returns home directories at every path where a mount shows them.
+pub(crate) fn homes_at(mounts: &MountTable, homes: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut all = homes.clone();
-    for (root, home) in roots.iter().flat_map(|root| homes.iter().map(move |home| (root, home))) {
-        let above = home.ancestors().find(|above| is_same_directory(above, root));
-        let second = above
-            .and_then(|above| home.strip_prefix(above).ok())
-            .map(|inside| root.join(inside).components().collect());
-        all.extend(second.filter(|second| !all.contains(second)));
+    for place in homes.iter().flat_map(|home| mounts.places(home)) {
+        if !all.contains(&place) {
+            all.push(place);
+        }
     }
     all
 }
@@ -127,7 +124,8 @@ pub(crate) fn named_homes() -> impl Iterator<Item = PathBuf> {
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     match found.map(|(above, found)| (found, path.strip_prefix(above))) {
-        Some((found, Ok(missing))) => found.join(missing),
+        // A path with a slash at its end is none of a file.
+        Some((found, Ok(missing))) => found.join(missing).components().collect(),
         _ => path.to_owned(),
     }
 }

@@ -18,6 +18,7 @@ use self::replace::NewContent;
 use self::resolve::{PathError, ResolvedPath, Target, enter, file_type, race_or_errno, requires_directory};
 pub(crate) use self::resolve::{is_git_dir, is_rath_dir};
 use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, is_temporary_name};
+use super::mount_table::MountTable;
 use super::private_paths::private_paths_in;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -217,6 +218,14 @@ impl Root {
     /// would create.
     pub fn canonical_name(&self, path: &str) -> Option<String> {
         Some(self.resolve(path).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// Returns the other paths in the root at which a mount shows the same file, as text. The path is a
+    /// [`canonical_name`](Self::canonical_name).
+    pub fn other_names(&self, name: &str) -> Vec<String> {
+        let places = MountTable::read().unwrap_or_default().places(&self.path.join(name)).into_iter().skip(1);
+        let inside = places.filter_map(|place| place.strip_prefix(&self.path).ok().map(Path::to_owned));
+        inside.map(|path| path.to_string_lossy().into_owned()).collect()
     }
 
     /// Returns the path relative to the root, without symlinks and `..`.

@@ -49,6 +49,11 @@ impl Root {
         match self.0 {}
     }
 
+    /// Returns the other paths in the root at which a mount shows the same file, as text.
+    pub fn other_names(&self, _name: &str) -> Vec<String> {
+        match self.0 {}
+    }
+
     /// Returns the path relative to the root, without symlinks and `..`.
     pub fn resolve(&self, _path: &str) -> Result<PathBuf> {
         match self.0 {}

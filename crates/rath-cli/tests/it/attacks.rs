@@ -13,6 +13,7 @@ mod home;
 mod ignored_files;
 mod key_place;
 mod limits;
+mod mounted_twice;
 mod open_calls;
 mod other_dirs;
 mod permissions;
@@ -209,6 +210,7 @@ fn attacks() -> Vec<Attack> {
         ignored_files::attacks(),
         put_back::attacks(),
         home::attacks(),
+        mounted_twice::attacks(),
         other_dirs::attacks(),
         spool::attacks(),
         key_place::attacks(),

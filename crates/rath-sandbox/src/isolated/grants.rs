@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::GitAccess;
-use super::mounts::{DEVICES, MountRequest, SECRET_PATHS, hidden_dirs, private_home_paths, visible_dirs};
+use super::hidden::hidden_paths;
+use super::mounts::{DEVICES, MountRequest, hidden_dirs, visible_dirs};
 use super::nested::NestedPath;
 use crate::error::Result;
 
@@ -22,12 +23,8 @@ impl Grants {
     /// Computes what a command can reach. `temp` is its temporary directory.
     pub(super) fn new(request: &MountRequest<'_>, temp: &Path) -> Result<Self> {
         let outside: Vec<_> = request.outside.iter().map(|(path, _)| path.clone()).collect();
-        let own = request.own.iter().cloned();
-        let private = private_home_paths(request);
-        let secret = SECRET_PATHS.iter().map(PathBuf::from).chain(own).chain(private);
-        let hidden = request.hidden.iter().map(|path| request.directory.join(path));
         // What no command may reach, wherever it is.
-        let mut hidden = canonical(secret.chain(hidden));
+        let mut hidden: Vec<_> = hidden_paths(request, Vec::new())?.into_iter().map(|hidden| hidden.path).collect();
         let mut git = Vec::new();
         let others = request.outside.iter().map(|(path, nested)| (&**path, nested));
         for (above, nested) in [(request.directory, request.nested)].into_iter().chain(others) {

@@ -15,7 +15,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
-use std::io::ErrorKind as ErrorKindIo;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -23,11 +22,13 @@ use rustix::mount::MountFlags;
 
 use super::GitAccess;
 use super::commit_dir::CommitDir;
+use super::hidden::{HiddenPath, hidden_paths, listening_sockets, private_places};
 use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
 use super::nested::NestedProjects;
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
-use crate::private_paths::private_paths_of;
+use crate::mount_table::MountTable;
+use crate::private_paths::resolved;
 use crate::process::SpawnStep;
 use crate::root::{is_git_dir, is_rath_dir};
 
@@ -56,6 +57,7 @@ pub(super) struct MountRequest<'a> {
     pub(super) writable: &'a [PathBuf],
     /// Directories with the key and the configuration of the user.
     pub(super) own: &'a [PathBuf],
+    pub(super) mounts: &'a MountTable,
     /// The directories of `writable`, without links, and the projects in them.
     pub(super) outside: &'a [(PathBuf, NestedProjects)],
 }
@@ -114,24 +116,6 @@ const TOOLCHAIN_DIRS: [&str; 19] = [
     "go/bin",
     "go/pkg",
     ".elan",
-];
-
-/// Files and directories of the machine with keys and passwords.
-pub(super) const SECRET_PATHS: [&str; 14] = [
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/ssl/private",
-    "/etc/ssh",
-    "/etc/krb5.keytab",
-    "/etc/docker",
-    "/etc/kubernetes",
-    "/etc/NetworkManager/system-connections",
-    "/sys/kernel/debug",
-    "/sys/kernel/tracing",
 ];
 
 /// The devices in `/dev` that commands get.
@@ -225,25 +209,10 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         plan.cover(empty_dir, request.directory)?;
     }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
-    let private: Vec<_> = private_home_paths(request).chain(request.own.iter().cloned()).collect();
-    let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
-    let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
-    let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    // A private path in a directory that commands can write was created if it was missing.
-    let others = hidden.chain(secret).chain(sockets).map(|path| (path, IfMissing::Skip));
+    let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path)).collect();
     let mut hidden_dirs: Vec<PathBuf> = Vec::new();
-    for (path, if_missing) in private.into_iter().map(|path| (path, IfMissing::Fail)).chain(others) {
-        let path = match path.canonicalize() {
-            Ok(path) => path,
-            Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => continue,
-            // What the user cannot reach needs no cover, unless a command can change that.
-            Err(_) if !path.starts_with(request.directory) => continue,
-            Err(error) => {
-                let message = format!("cannot hide `{}` from commands: {error}", path.display());
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
-        };
+    for HiddenPath { path, if_missing } in hidden_paths(request, sockets)? {
         // What is in a hidden directory is hidden with it.
         if hidden_dirs.iter().any(|hidden| path.starts_with(hidden)) {
             continue;
@@ -314,6 +283,7 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
             format!("wanted an absolute path of a file or directory to write, found `{}`{why}", path.display());
         Error::new(ErrorKind::Config, message)
     };
+    let private = private_places(request);
     let mut paths: Vec<PathBuf> = Vec::new();
     for path in request.writable {
         let path = match path.canonicalize() {
@@ -327,12 +297,8 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
         if is_system {
             return Err(wrong(&path, ", which belongs to the system"));
         }
-        let private = private_home_paths(request)
-            .chain(SECRET_PATHS.iter().map(PathBuf::from))
-            .chain(request.own.iter().cloned());
-        let mut private = private.filter_map(|private| private.canonicalize().ok());
         let is_own = path.iter().any(|name| is_git_dir(name) || is_rath_dir(name));
-        if is_own || private.any(|private| path.starts_with(private)) {
+        if is_own || private.iter().any(|private| path.starts_with(private)) {
             return Err(wrong(&path, ", which is private"));
         }
         // Of paths in each other, the outermost: the mount of the other would be covered.
@@ -345,27 +311,10 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
     Ok(paths)
 }
 
-/// Fails if a private path in a directory that commands can write is a link, or leads through one: a command could remove the link, and
-/// put its own in its place.
-pub(super) fn refuse_links(directory: &Path, private: &Path) -> Result<()> {
-    let mut names = private.ancestors().take_while(|above| *above != directory);
-    match names.find(|above| above.is_symlink()) {
-        Some(link) => {
-            let message = format!("cannot hide `{}` from commands: `{}` is a link", private.display(), link.display());
-            Err(Error::new(ErrorKind::Config, message).with_hint("let commands write another directory"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Returns the private files and directories of the home directory.
-pub(super) fn private_home_paths(request: &MountRequest<'_>) -> impl Iterator<Item = PathBuf> {
-    request.homes.iter().flat_map(|home| private_paths_of(home))
-}
-
 /// Returns the directories that are hidden, without those inside others.
 pub(super) fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
-    let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.homes.iter().cloned()).collect();
+    let named = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.homes.iter().cloned());
+    let mut covers: Vec<_> = named.flat_map(|path| request.mounts.places(&resolved(&path))).collect();
     let programs: Vec<_> = LINKED_PROGRAM_DIRS.iter().filter_map(|path| Path::new(path).canonicalize().ok()).collect();
     covers.extend(directories_in(SERVICE_DIR).filter(|path| !programs.contains(path)));
     if request.host == HostAccess::Hidden {
@@ -407,25 +356,6 @@ pub(super) fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Ve
         }
     }
     visible
-}
-
-/// Returns true if the user can read a file. One that the user cannot read needs no cover.
-fn is_readable(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok()
-}
-
-/// Returns the paths of listening sockets: a read-only file system does not prevent connecting to them.
-fn listening_sockets() -> Vec<PathBuf> {
-    let list = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let mut sockets: Vec<_> = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(7))
-        .filter(|path| path.starts_with('/'))
-        .map(PathBuf::from)
-        .collect();
-    sockets.sort();
-    sockets.dedup();
-    sockets
 }
 
 /// The mount operations so far.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::git_settings::named_paths;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount_table::MountTable;
 use crate::root::{is_git_dir, is_rath_dir};
 
 /// The nested projects of a workspace.
@@ -40,7 +41,7 @@ const MAX_NESTED_PROJECTS: usize = 4096;
 
 impl NestedProjects {
     /// Finds the nested projects of a workspace, on its own file system and on others. No link is followed.
-    pub(super) fn find(workspace: &Path) -> Result<Self> {
+    pub(super) fn find(workspace: &Path, mounts: &MountTable) -> Result<Self> {
         let mut nested = NestedProjects::default();
         let mut below = vec![PathBuf::new()];
         let mut repositories = Vec::new();
@@ -99,7 +100,7 @@ impl NestedProjects {
             }
         }
         if let Ok(workspace) = workspace.canonicalize() {
-            nested.find_named(&workspace, &repositories);
+            nested.find_named(&workspace, &repositories, mounts);
             nested.find_settings(&workspace, &[]);
         }
         Ok(nested)
@@ -114,14 +115,16 @@ impl NestedProjects {
     }
 
     /// Finds the hooks and settings that repositories name: those in the workspace, those that it is a part of, and, also where no
-    /// repository is, the user's own settings.
-    fn find_named(&mut self, workspace: &Path, repositories: &[PathBuf]) {
+    /// repository is, the user's own settings. Also parts of a repository that are mounted by themselves.
+    fn find_named(&mut self, workspace: &Path, repositories: &[PathBuf], mounts: &MountTable) {
         let above = workspace.ancestors().map(|above| above.join(".git"));
         let above = above.filter(|git| git.starts_with(workspace) || git.exists());
         for path in above.chain(repositories.iter().map(|git| workspace.join(git))) {
             let Some(worktree) = path.parent() else { continue };
             let git = named_repository(&path).unwrap_or_else(|| path.clone());
-            self.named.extend(named_paths(worktree, &git).into_iter().filter_map(|path| path.canonicalize().ok()));
+            let named = named_paths(worktree, &git).into_iter().chain([git]);
+            let named = named.filter_map(|path| path.canonicalize().ok());
+            self.named.extend(named.flat_map(|path| mounts.places_with_parts(&path)));
         }
     }
 

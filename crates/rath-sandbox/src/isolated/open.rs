@@ -18,7 +18,7 @@ use super::options::{GitAccess, MountPath, Walls};
 use super::placeholders::{PlaceholderKind, Placeholders, PrivatePath};
 use super::{Confinement, Namespace};
 #[cfg(target_os = "linux")]
-use super::{mounts, seccomp};
+use super::{hidden, mounts, seccomp};
 use crate::blocking::drop_on_pool;
 use crate::capabilities::Capabilities;
 #[cfg(target_os = "linux")]
@@ -32,7 +32,11 @@ use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
 #[cfg(target_os = "linux")]
-use crate::private_paths::{PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, homes_in, named_homes, own_directories, resolved};
+use crate::mount_table::MountTable;
+#[cfg(target_os = "linux")]
+use crate::private_paths::{
+    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, home_directories, homes_at, named_homes, own_directories, resolved,
+};
 use crate::root::Root;
 use crate::temp_dir::TempDir;
 
@@ -140,21 +144,24 @@ impl IsolatedOptions {
             let message = format!("wanted a path outside of the workspace as `at`, found `{}`", mount_path.display());
             return Err(Error::new(ErrorKind::Config, message));
         }
+        let mounts = MountTable::read().map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "cannot read the mounts of this machine").because(error)
+        })?;
         let nested = {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             match &state.nested {
                 Some(nested) if nested.is_current(root.path()) => nested.clone(),
-                _ => state.nested.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
+                _ => state.nested.insert(Arc::new(NestedProjects::find(root.path(), &mounts)?)).clone(),
             }
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let roots = self.writable.iter().filter_map(|path| path.canonicalize().ok());
-        let mut homes = homes_in(&roots.chain([root.path().to_owned()]).collect::<Vec<_>>());
+        let mut homes = home_directories();
         let named = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(|home| resolved(&home));
         // In a container it may be `/`: then its private files are hidden, and commands get none.
         let home = named.or_else(|| homes.first().cloned()).filter(|home| home != Path::new("/"));
         homes.extend(home.clone().filter(|home| !homes.contains(home)));
+        let homes = homes_at(&mounts, homes);
         // The user's key and configuration, if they are not in the home directory, which is hidden.
         let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();
         let kept_out = self.kept_out();
@@ -188,6 +195,7 @@ impl IsolatedOptions {
             shown: &self.shown,
             writable: &self.writable,
             own: &own,
+            mounts: &mounts,
             outside: &[],
         };
         let writable = mounts::writable_paths(&request)?;
@@ -195,7 +203,7 @@ impl IsolatedOptions {
         let roots: Vec<&Path> = [root.path()].into_iter().chain(writable.iter().map(|path| &**path)).collect();
         let private = private_in(&roots, &homes, &own)?;
         keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
-        let outside = writable.iter().map(|path| Ok((path.clone(), NestedProjects::find(path)?)));
+        let outside = writable.iter().map(|path| Ok((path.clone(), NestedProjects::find(path, &mounts)?)));
         let outside = outside.collect::<Result<Vec<_>>>()?;
         // A repository may name hooks that are in another directory.
         let all: Vec<_> = [&*nested].into_iter().chain(outside.iter().map(|(_, projects)| projects)).collect();
@@ -304,7 +312,7 @@ fn private_in(roots: &[&Path], homes: &[PathBuf], own: &[PathBuf]) -> Result<Vec
     let private: Vec<_> = homes.iter().flat_map(of_home).chain(own).filter(|it| above(&it.path).is_some()).collect();
     let named: Vec<_> = named_homes().collect();
     for path in private.iter().map(|private| &private.path).chain(&named) {
-        above(path).map_or(Ok(()), |above| mounts::refuse_links(above, path))?;
+        above(path).map_or(Ok(()), |above| hidden::refuse_links(above, path))?;
     }
     Ok(private)
 }
@@ -327,11 +335,11 @@ fn keep_private(private: &[PrivatePath], placeholders: &mut Placeholders) -> Res
 #[cfg(target_os = "linux")]
 fn refuse_in_writable(kept_out: &[PathBuf], request: &mounts::MountRequest<'_>, writable: &[PathBuf]) -> Result<()> {
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    let hidden = hidden.chain(mounts::private_home_paths(request)).chain(request.own.iter().cloned());
-    let hidden: Vec<_> = hidden.filter(|path| path.is_dir()).filter_map(|path| path.canonicalize().ok()).collect();
-    for path in kept_out.iter().filter(|path| !path.is_dir()) {
-        let parent = path.parent().unwrap_or(path);
-        let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+    let hidden = hidden.flat_map(|path| request.mounts.places_with_parts(&resolved(&path)));
+    let hidden: Vec<_> = hidden.chain(hidden::private_places(request)).filter(|path| path.is_dir()).collect();
+    let kept_out = kept_out.iter().filter(|path| !path.is_dir());
+    let parents = |path: &PathBuf| request.mounts.places(&resolved(path.parent().unwrap_or(path)));
+    for (path, parent) in kept_out.flat_map(|path| parents(path).into_iter().map(move |parent| (path, parent))) {
         let Some(above) = writable.iter().find(|above| parent.starts_with(above)) else { continue };
         let is_hidden = parent.iter().any(|name| name == crate::RATH_DIR)
             || hidden.iter().any(|hidden| parent.starts_with(hidden))

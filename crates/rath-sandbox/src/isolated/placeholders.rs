@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use crate::temp_dir::is_same_file;
+
 /// The files and directories that were created, for each home directory.
 #[derive(Debug, Default)]
 pub(super) struct Placeholders {
@@ -54,7 +56,8 @@ impl Placeholders {
     pub(super) fn create(&mut self, private: &PrivatePath) -> io::Result<()> {
         let PrivatePath { path, kind, home } = private;
         let Some(home) = home else { return create_missing(path, *kind).map(|_| ()) };
-        let known = self.homes.iter().position(|known| known.path == *home);
+        // One lock, also if the directory is mounted at several paths.
+        let known = self.homes.iter().position(|known| known.path == *home || is_same_file(&known.lock, home));
         let nth = known.unwrap_or(self.homes.len());
         if known.is_none() {
             let created = create_missing(home, PlaceholderKind::Directory)?;

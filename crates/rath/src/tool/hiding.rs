@@ -76,7 +76,8 @@ impl HidingSandbox {
             let canonical = root.as_ref().and_then(|root| root.canonical_name(&name)).unwrap_or(name);
             let file = root.as_ref().and_then(|root| std::fs::symlink_metadata(root.path().join(&canonical)).ok());
             let identity = file.as_ref().and_then(identity);
-            if policy.hides_file(&canonical, identity) {
+            let mounted = root.as_ref().map(|root| root.other_names(&canonical)).unwrap_or_default();
+            if [&canonical].into_iter().chain(&mounted).any(|name| policy.hides_file(name, identity)) {
                 return Ok(true);
             }
             // One of its other names may be hidden.
