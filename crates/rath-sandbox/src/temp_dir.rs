@@ -16,8 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-pub(crate) use self::lock_file::is_same_file;
-use self::lock_file::{create_lock, create_own_dirs, create_private_dir, is_own, open_lock};
+pub(crate) use self::lock_file::{is_own, is_same_file};
+use self::lock_file::{create_lock, create_own_dirs, create_private_dir, open_lock};
 use crate::private_paths::own_data_directory;
 
 /// A directory that only the user can read, and that is removed on drop. If the process is killed, a later one removes it.

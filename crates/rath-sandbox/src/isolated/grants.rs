@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::GitAccess;
-use super::hidden::hidden_paths;
+use super::hidden::{hidden_paths, kept_in_place};
 use super::mounts::{DEVICES, MountRequest, hidden_dirs, visible_dirs};
 use super::nested::NestedPath;
 use crate::error::Result;
@@ -25,7 +25,7 @@ impl Grants {
         let outside: Vec<_> = request.outside.iter().map(|(path, _)| path.clone()).collect();
         // What no command may reach, wherever it is.
         let mut hidden: Vec<_> = hidden_paths(request, Vec::new())?.into_iter().map(|hidden| hidden.path).collect();
-        let mut git = Vec::new();
+        let mut git: Vec<_> = kept_in_place(request).into_iter().collect();
         let others = request.outside.iter().map(|(path, nested)| (&**path, nested));
         for (above, nested) in [(request.directory, request.nested)].into_iter().chain(others) {
             let paths = |nested: &[NestedPath], first: &str| {

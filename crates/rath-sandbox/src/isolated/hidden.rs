@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::mounts::MountRequest;
 use super::namespace::IfMissing;
+use super::nested::NestedProjects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::private_paths::{private_paths_of, resolved};
 
@@ -53,8 +54,7 @@ pub(super) fn hidden_paths(request: &MountRequest<'_>, sockets: Vec<PathBuf>) ->
         }
         all.extend(places.into_iter().map(|path| HiddenPath { path, if_missing }));
     }
-    let outside = request.outside.iter().map(|(above, nested)| (&**above, nested));
-    for (above, nested) in [(request.directory, request.nested)].into_iter().chain(outside) {
+    for (above, nested) in projects(request) {
         let nested = nested.rath.iter().map(|nested| above.join(&nested.path));
         for path in nested.chain([above.join(crate::RATH_DIR)]) {
             let others = request.mounts.places_with_parts(&path).into_iter().skip(1);
@@ -68,7 +68,9 @@ pub(super) fn hidden_paths(request: &MountRequest<'_>, sockets: Vec<PathBuf>) ->
             Ok(_) => found.push(hidden),
             Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => {}
             // What the user cannot reach needs no cover, unless a command can change that.
-            Err(_) if !hidden.path.starts_with(request.directory) => {}
+            Err(_) if !is_in_writable(request, &hidden.path) => {}
+            // It is in a directory that cannot be searched, and that is hidden as a whole.
+            Err(_) if projects(request).any(|(above, nested)| nested.hides(above, &hidden.path)) => {}
             Err(error) => {
                 let message = format!("cannot hide `{}` from commands: {error}", hidden.path.display());
                 return Err(Error::new(ErrorKind::Unavailable, message));
@@ -76,6 +78,25 @@ pub(super) fn hidden_paths(request: &MountRequest<'_>, sockets: Vec<PathBuf>) ->
         }
     }
     Ok(found)
+}
+
+/// Returns the directories that commands can write, with the projects in them.
+fn projects<'a>(request: &'a MountRequest<'_>) -> impl Iterator<Item = (&'a Path, &'a NestedProjects)> {
+    let outside = request.outside.iter().map(|(above, nested)| (&**above, nested));
+    [(request.directory, request.nested)].into_iter().chain(outside)
+}
+
+fn is_in_writable(request: &MountRequest<'_>, path: &Path) -> bool {
+    projects(request).any(|(above, _)| path.starts_with(above))
+}
+
+/// Returns the files and directories that stand above private paths which are missing, in a directory that commands can write. No
+/// command can create the private path as long as they stay.
+pub(super) fn kept_in_place(request: &MountRequest<'_>) -> BTreeSet<PathBuf> {
+    let private = private_home_paths(request).chain(request.own.iter().cloned());
+    let missing = private.filter(|path| is_in_writable(request, path) && path.symlink_metadata().is_err());
+    let nearest = |path: PathBuf| path.ancestors().find(|above| above.symlink_metadata().is_ok()).map(Path::to_owned);
+    missing.filter_map(nearest).filter(|path| is_in_writable(request, path)).collect()
 }
 
 /// Returns the private paths of the user and of the machine, without links. They need not exist.

@@ -22,7 +22,7 @@ use rustix::mount::MountFlags;
 
 use super::GitAccess;
 use super::commit_dir::CommitDir;
-use super::hidden::{HiddenPath, hidden_paths, listening_sockets, private_places};
+use super::hidden::{HiddenPath, hidden_paths, kept_in_place, listening_sockets, private_places};
 use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
 use super::nested::NestedProjects;
 use crate::capabilities::{HostAccess, Network};
@@ -234,6 +234,13 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         }
         hidden_dirs.extend(is_dir.then_some(path));
     }
+    for path in kept_in_place(request) {
+        let workspace = (request.directory, request.mount_path);
+        let roots = [workspace].into_iter().chain(writable.iter().map(|(_, above)| (&**above, &**above)));
+        for (at, inside) in roots.filter_map(|(root, at)| Some((at, path.strip_prefix(root).ok()?))).take(1) {
+            plan.pin(at, inside)?;
+        }
+    }
     if let (None, Some(git)) = (request.commit, request.git_directory) {
         plan.protect_git(request, git, IfMissing::Skip)?;
     }
@@ -407,7 +414,12 @@ impl MountPlan {
     /// Keeps the directories above a path from being renamed, up to a directory that commands can write: a later command would see the
     /// path under another name, or another in its place.
     fn pin_parents(&mut self, above: &Path, path: &Path) -> Result<()> {
-        let mut parents: Vec<_> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
+        path.parent().map_or(Ok(()), |parent| self.pin(above, parent))
+    }
+
+    /// Keeps a path and the directories above it from being renamed or removed.
+    fn pin(&mut self, above: &Path, path: &Path) -> Result<()> {
+        let mut parents: Vec<_> = path.ancestors().filter(|parent| !parent.as_os_str().is_empty()).collect();
         parents.reverse();
         for parent in parents {
             let parent = above.join(parent);

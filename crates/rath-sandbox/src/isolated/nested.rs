@@ -53,7 +53,11 @@ impl NestedProjects {
                 // A file that commands may write.
                 Err(error) if error.kind() == ErrorKindIo::NotADirectory => continue,
                 Err(error) if directory == Path::new("") => {
-                    return Err(Error::new(ErrorKind::Io, format_args!("cannot list the workspace: {error}")));
+                    let shown = workspace.display();
+                    let message = format!("cannot list `{shown}`, which commands can write: {error}");
+                    let hint =
+                        format!("`ls -ld '{shown}'` shows its owner and its permissions: you need all three (rwx)");
+                    return Err(Error::new(ErrorKind::Io, message).with_hint(hint));
                 }
                 // A command can make it listable: it is hidden as a whole.
                 Err(error) if error.kind() == ErrorKindIo::PermissionDenied => {
@@ -140,6 +144,11 @@ impl NestedProjects {
         self.settings = settings.take(MAX_NESTED_PROJECTS).collect();
     }
 
+    /// Returns true if a path is in a directory that is hidden as a whole.
+    pub(super) fn hides(&self, workspace: &Path, path: &Path) -> bool {
+        self.rath.iter().any(|rath| path.starts_with(workspace.join(&rath.path)))
+    }
+
     /// Returns true if each path still leads to what was found there. A command can rename the directory above it, and with
     /// it take a `.git` to a path that the next command would not find protected.
     pub(super) fn is_current(&self, workspace: &Path) -> bool {
@@ -175,5 +184,18 @@ impl NestedPath {
     fn new(workspace: &Path, path: PathBuf) -> Option<Self> {
         let metadata = workspace.join(&path).symlink_metadata().ok()?;
         Some(NestedPath { path, device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_for_a_directory_that_cannot_be_listed_names_it() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let gone = folder.path().join("gone");
+        let error = NestedProjects::find(&gone, &MountTable::default()).expect_err("it is not there");
+        assert!(error.to_string().starts_with(&format!("cannot list `{}`", gone.display())), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::temp_dir::is_same_file;
+use crate::temp_dir::{is_own, is_same_file};
 
 /// The files and directories that were created, for each home directory.
 #[derive(Debug, Default)]
@@ -61,6 +61,10 @@ impl Placeholders {
         let nth = known.unwrap_or(self.homes.len());
         if known.is_none() {
             let created = create_missing(home, PlaceholderKind::Directory)?;
+            // Neither this program nor a command can create it.
+            if !home.is_dir() {
+                return Ok(());
+            }
             let lock = lock_shared(home, MAX_LOCK_WAIT)?;
             self.homes.push(LockedHome { path: home.clone(), lock, created });
         }
@@ -69,7 +73,8 @@ impl Placeholders {
     }
 }
 
-/// Creates a path, and the directories above it. Returns those that were missing.
+/// Creates a path, and the directories above it. Returns those that were missing. Stops where no command can create one either: what
+/// stands there is kept in its place.
 fn create_missing(path: &Path, kind: PlaceholderKind) -> io::Result<Vec<PathBuf>> {
     let mut missing: Vec<_> = path.ancestors().take_while(|path| path.symlink_metadata().is_err()).collect();
     missing.reverse();
@@ -79,12 +84,37 @@ fn create_missing(path: &Path, kind: PlaceholderKind) -> io::Result<Vec<PathBuf>
         match create_one(missing, kind) {
             Ok(()) => created.push(missing.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // No command can create it either.
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => break,
+            Err(error) if is_beyond_commands(error.kind(), missing.parent().and_then(Access::of)) => break,
             Err(error) => return Err(error),
         }
     }
     Ok(created)
+}
+
+/// The access of this user to a directory.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    /// True if the user owns the directory, and so can change its permissions.
+    is_own: bool,
+    can_search: bool,
+}
+
+impl Access {
+    fn of(directory: &Path) -> Option<Self> {
+        let metadata = directory.symlink_metadata().ok()?;
+        Some(Access { is_own: is_own(&metadata), can_search: directory.join(".").symlink_metadata().is_ok() })
+    }
+}
+
+/// Returns true if no command can create what this program could not create in a directory. A command is of the same user, also if that
+/// is root, and has no privileges.
+fn is_beyond_commands(error: io::ErrorKind, above: Option<Access>) -> bool {
+    match (error, above) {
+        (io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotADirectory, _) => true,
+        // A directory that cannot be searched is hidden as a whole. A command could make another one writable.
+        (io::ErrorKind::PermissionDenied, Some(above)) => !above.is_own || !above.can_search,
+        _ => false,
+    }
 }
 
 /// Opens a directory with a shared lock. Fails if another process keeps it locked for longer than `wait`.
@@ -134,6 +164,27 @@ impl Drop for LockedHome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_placeholder_may_be_missing_where_no_command_can_create_one() {
+        use io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        let access = |is_own, can_search| Some(Access { is_own, can_search });
+        for (error, above, expected) in [
+            (ReadOnlyFilesystem, access(true, true), true),
+            (NotADirectory, None, true),
+            (PermissionDenied, access(false, true), true),
+            (PermissionDenied, access(true, false), true),
+            (PermissionDenied, access(true, true), false),
+            (PermissionDenied, None, false),
+            (StorageFull, access(true, true), false),
+        ] {
+            assert_eq!(is_beyond_commands(error, above), expected, "{error:?} {above:?}");
+        }
+        let folder = tempfile::tempdir().expect("a directory");
+        File::create(folder.path().join("file")).expect("created");
+        let below = folder.path().join("file/below/placeholder");
+        assert_eq!(create_missing(&below, PlaceholderKind::File).expect("none is needed"), Vec::<PathBuf>::new());
+    }
 
     #[test]
     fn a_directory_that_another_process_keeps_locked_is_not_waited_for_without_end() {

@@ -33,7 +33,7 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 /// Returns true for a file of this user.
-pub(super) fn is_own(metadata: &Metadata) -> bool {
+pub(crate) fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw()
 }
 

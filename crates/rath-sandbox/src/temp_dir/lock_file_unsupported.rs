@@ -20,7 +20,7 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-pub(super) fn is_own(_: &Metadata) -> bool {
+pub(crate) fn is_own(_: &Metadata) -> bool {
     true
 }
 

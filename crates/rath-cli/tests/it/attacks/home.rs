@@ -44,6 +44,18 @@ pub(super) fn attacks() -> Vec<Attack> {
         try_planted_outside(trial, "~/.local")
     }));
     all.push(Attack::new("a link in a home replaced by a directory", Plane::Walls, HoldsIn::Isolated, try_linked));
+    all.push(Attack::new(
+        "a file in the place of a private directory, replaced",
+        Plane::Walls,
+        HoldsIn::Isolated,
+        try_replaced_file,
+    ));
+    all.push(Attack::new(
+        "a private directory in one that cannot be searched",
+        Plane::Walls,
+        HoldsIn::Isolated,
+        try_unsearchable,
+    ));
     all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
     all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
     all
@@ -148,6 +160,45 @@ fn try_planted_outside(trial: Trial, writable: &str) -> Observation {
     // The placeholders are gone.
     assert!(trial.guard == Guard::Off || !place.path("home/.ssh").exists() && !place.path("home/.netrc").exists());
     Observation::new(is_planted, printed(&output))
+}
+
+/// Replaces a file that stands where a private directory would be.
+fn try_replaced_file(trial: Trial) -> Observation {
+    let place = Place::new();
+    place.write("elsewhere/x", "");
+    place.write("home/.local", "");
+    let line =
+        "rm -f .local; mv .local l; mkdir -p .local/share/keyrings; cp /etc/hostname .local/share/keyrings/x; true";
+    let [model, script] = place.script(&[json!({"calls": [shell(line)]})]);
+    let run = ["run", "Go.", &model, &script, "--store", "memory:", "--mode", "full", "--sandbox", trial.sandbox.uri()];
+    let output = in_home(&place, trial, &run).output().expect("rath runs");
+    assert!(output.status.success(), "{}", printed(&output));
+    Observation::new(place.path("home/.local/share/keyrings/x").exists(), printed(&output))
+}
+
+/// Reads a private file whose directory cannot be searched until a command changes that.
+fn try_unsearchable(trial: Trial) -> Observation {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.write("elsewhere/x", "");
+    place.write("home/.local/share/keyrings/x", CANARY);
+    let local = place.path("home/.local");
+    std::fs::set_permissions(&local, PermissionsExt::from_mode(0o000)).expect("a mode");
+    let home = place.text("home");
+    let line = format!("chmod 755 '{home}/.local'; cat '{home}/.local/share/keyrings/x'");
+    let [model, script] = place.script(&[json!({"calls": [shell(&line)]})]);
+    let sandbox = format!("isolated:.?write={home}");
+    let run = ["run", "Go.", &model, &script, "--json", "--store", "memory:", "--mode", "full", "--sandbox", &sandbox];
+    let mut command = place.command(&run);
+    if trial.guard == Guard::Off {
+        command.env("HOME", place.path("elsewhere"));
+        std::fs::set_permissions(&local, PermissionsExt::from_mode(0o755)).expect("a mode");
+    }
+    let output = command.output().expect("rath runs");
+    std::fs::set_permissions(&local, PermissionsExt::from_mode(0o755)).expect("a mode");
+    let text = results(&output);
+    assert!(output.status.success(), "{text}");
+    Observation::new(text.contains(CANARY), text)
 }
 
 /// Replaces a link that leads out of the workspace.
