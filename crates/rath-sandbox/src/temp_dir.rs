@@ -16,8 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use self::lock_file::{create_lock, create_own_dirs, create_private_dir, free_bytes, open_lock};
 pub(crate) use self::lock_file::{is_own, is_same_file};
-use self::lock_file::{create_lock, create_own_dirs, create_private_dir, open_lock};
 use crate::private_paths::own_data_directory;
 
 /// A directory that only the user can read, and that is removed on drop. If the process is killed, a later one removes it.
@@ -50,14 +50,20 @@ const MAX_TRIES: usize = 16;
 /// The age from which on a directory of an earlier version, which has no lock file, counts as left behind.
 const MAX_UNLOCKED_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// The free space of a disk below which another one is preferred, in bytes. Long output takes as much by default.
+const MIN_FREE_BYTES: u64 = 256 << 20;
+
 impl TempDir {
     /// Creates an empty directory for a purpose, which is one word in lower case. Removes those of killed processes first. Blocks.
     ///
-    /// It is in `rath/tmp` in the user's data directory; in the system's directory for temporary files if this user cannot write there.
+    /// It is in `rath/tmp` in the user's data directory; in the system's directory for temporary files if this user cannot write there,
+    /// or if that disk is nearly full and the other one has more room.
     pub fn create_blocking(purpose: &str) -> io::Result<Self> {
+        let shared = std::env::temp_dir();
         let own = own_folder().filter(|folder| create_own_dirs(folder).is_ok());
+        let own = own.filter(|folder| has_room(free_bytes(folder), || free_bytes(&shared)));
         let own = own.and_then(|folder| TempDir::create_swept(&folder, purpose).ok());
-        own.map_or_else(|| TempDir::create_swept(&std::env::temp_dir(), purpose), Ok)
+        own.map_or_else(|| TempDir::create_swept(&shared, purpose), Ok)
     }
 
     /// Creates an empty directory like [`create_blocking`](TempDir::create_blocking), in the system's directory for temporary files: for
@@ -113,6 +119,11 @@ pub fn sweep_temporaries_blocking() {
 /// Returns the folder for temporary directories that is hidden from commands, if the user has a home directory.
 fn own_folder() -> Option<PathBuf> {
     own_data_directory().map(|directory| directory.join("tmp"))
+}
+
+/// Returns true if there is room on the user's disk, or no more on the shared one. Space that is not known counts as room.
+fn has_room(own: Option<u64>, shared: impl Fn() -> Option<u64>) -> bool {
+    own.is_none_or(|own| own >= MIN_FREE_BYTES || shared().is_none_or(|shared| shared <= own))
 }
 
 fn lock_path(directory: &Path) -> PathBuf {

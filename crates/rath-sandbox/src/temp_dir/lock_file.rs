@@ -37,6 +37,12 @@ pub(crate) fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
+/// Returns the bytes that this user can write on the disk of a directory.
+pub(super) fn free_bytes(directory: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// Returns true if a path leads to an open file.
 pub(crate) fn is_same_file(file: &File, path: &Path) -> bool {
     let (open, named) = (file.metadata(), std::fs::symlink_metadata(path));

@@ -24,6 +24,10 @@ pub(crate) fn is_own(_: &Metadata) -> bool {
     true
 }
 
+pub(super) fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
 pub(crate) fn is_same_file(_: &File, path: &Path) -> bool {
     path.exists()
 }

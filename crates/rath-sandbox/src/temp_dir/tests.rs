@@ -68,3 +68,18 @@ fn nothing_of_others_is_removed() {
     sweep(folder.path());
     assert!(!at(&old).exists() && at(&new).exists());
 }
+
+#[test]
+fn a_disk_that_is_nearly_full_is_left_for_one_with_more_room() {
+    let full = Some(MIN_FREE_BYTES - 1);
+    for (own, shared, expected) in [
+        (Some(MIN_FREE_BYTES), Some(u64::MAX), true),
+        (full, Some(MIN_FREE_BYTES), false),
+        (full, full, true),
+        (Some(0), Some(0), true),
+        (full, None, true),
+        (None, Some(u64::MAX), true),
+    ] {
+        assert_eq!(has_room(own, || shared), expected, "{own:?} {shared:?}");
+    }
+}
