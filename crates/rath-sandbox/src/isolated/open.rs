@@ -1,5 +1,6 @@
 //! Opening an isolated sandbox: its directory, its limits and its walls.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -31,7 +32,6 @@ use crate::error::{Error, Result};
 use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
-#[cfg(target_os = "linux")]
 use crate::mount_table::MountTable;
 #[cfg(target_os = "linux")]
 use crate::private_paths::{
@@ -43,9 +43,24 @@ use crate::temp_dir::TempDir;
 /// The state that all openings of a sandbox share.
 #[derive(Debug, Default)]
 pub(super) struct OpeningState {
-    nested: Option<Arc<NestedProjects>>,
+    /// The projects in each directory that commands can write.
+    projects: BTreeMap<PathBuf, Arc<NestedProjects>>,
     #[cfg(target_os = "linux")]
     placeholders: Placeholders,
+}
+
+impl OpeningState {
+    /// Returns the projects in a directory. They are looked for at the first use, and again if one of them has moved.
+    fn projects_in(&mut self, directory: &Path, mounts: &MountTable) -> Result<Arc<NestedProjects>> {
+        match self.projects.get(directory) {
+            Some(known) if known.is_current(directory) => Ok(known.clone()),
+            _ => {
+                let found = Arc::new(NestedProjects::find(directory, mounts)?);
+                self.projects.insert(directory.to_owned(), found.clone());
+                Ok(found)
+            }
+        }
+    }
 }
 
 /// The parts of an isolated sandbox that exist from its first use on.
@@ -147,13 +162,9 @@ impl IsolatedOptions {
         let mounts = MountTable::read().map_err(|error| {
             Error::new(ErrorKind::Unavailable, "cannot read the mounts of this machine").because(error)
         })?;
-        let nested = {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            match &state.nested {
-                Some(nested) if nested.is_current(root.path()) => nested.clone(),
-                _ => state.nested.insert(Arc::new(NestedProjects::find(root.path(), &mounts)?)).clone(),
-            }
-        };
+        let projects_in =
+            |directory: &Path| state.lock().unwrap_or_else(PoisonError::into_inner).projects_in(directory, &mounts);
+        let nested = projects_in(root.path())?;
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let mut homes = home_directories();
@@ -203,12 +214,13 @@ impl IsolatedOptions {
         let roots: Vec<&Path> = [root.path()].into_iter().chain(writable.iter().map(|path| &**path)).collect();
         let private = private_in(&roots, &homes, &own)?;
         keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
-        let outside = writable.iter().map(|path| Ok((path.clone(), NestedProjects::find(path, &mounts)?)));
+        let outside = writable.iter().map(|path| Ok((path.clone(), projects_in(path)?)));
         let outside = outside.collect::<Result<Vec<_>>>()?;
         // A repository may name hooks that are in another directory.
-        let all: Vec<_> = [&*nested].into_iter().chain(outside.iter().map(|(_, projects)| projects)).collect();
-        let with_named =
-            |(path, projects): &(PathBuf, NestedProjects)| (path.clone(), projects.clone().named_by(path, &all));
+        let all: Vec<_> = [&*nested].into_iter().chain(outside.iter().map(|(_, projects)| &**projects)).collect();
+        let with_named = |(path, projects): &(PathBuf, Arc<NestedProjects>)| {
+            (path.clone(), (**projects).clone().named_by(path, &all))
+        };
         let nested = Arc::new((*nested).clone().named_by(root.path(), &all));
         let outside: Vec<_> = outside.iter().map(with_named).collect();
         (request.nested, request.outside) = (&nested, &outside);
@@ -365,4 +377,26 @@ fn with_files_beside(path: &Path) -> Vec<PathBuf> {
         files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projects_are_looked_for_again_only_where_one_has_moved() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+        for directory in [&one, &two] {
+            std::fs::create_dir_all(directory.join("a/.git")).expect("a directory");
+        }
+        let (mut state, mounts) = (OpeningState::default(), MountTable::default());
+        let mut find = |directory: &Path| state.projects_in(directory, &mounts).expect("found");
+        let before = [find(&one), find(&two)];
+        std::fs::rename(two.join("a"), two.join("b")).expect("renamed");
+        let after = [find(&one), find(&two)];
+        assert!(Arc::ptr_eq(&before[0], &after[0]));
+        assert_eq!(after[1].git.len(), 1);
+        assert_ne!(before[1], after[1]);
+    }
 }
