@@ -387,6 +387,10 @@ impl SandboxBackend for Isolated {
         Some(given.map_or(&self.options.directory, MountPath::as_path))
     }
 
+    fn hidden(&self) -> &[PathBuf] {
+        &self.options.hidden
+    }
+
     fn keep_out(&self, path: &Path) {
         let Ok(path) = std::path::absolute(path) else { return };
         let mut kept_out = self.options.kept_out.lock().unwrap_or_else(PoisonError::into_inner);

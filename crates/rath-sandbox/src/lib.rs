@@ -204,6 +204,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
         self.directory()
     }
 
+    /// Returns the paths that the settings hide from commands. Relative ones are relative to the workspace.
+    fn hidden(&self) -> &[PathBuf] {
+        &[]
+    }
+
     /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
     /// Commands see the other directory at the path of this one, where the backend can arrange that.
@@ -308,6 +313,19 @@ impl Sandbox {
         self.0.seen_at()
     }
 
+    /// Returns the paths that the settings hide from commands. Relative ones are relative to the workspace.
+    ///
+    /// ```
+    /// # #[cfg(all(unix, feature = "process"))] {
+    /// use rath_sandbox::{Isolated, Sandbox};
+    ///
+    /// assert_eq!(Sandbox::new(Isolated::new("./").hide("notes")).hidden(), ["notes"].map(std::path::PathBuf::from));
+    /// # }
+    /// ```
+    pub fn hidden(&self) -> &[PathBuf] {
+        self.0.hidden()
+    }
+
     /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
     /// Commands see the other directory at the path of this one, where the backend can arrange that.
@@ -366,6 +384,7 @@ trait ErasedBackend: Send + Sync {
     fn capabilities(&self) -> BoxFuture<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
     fn seen_at(&self) -> Option<&Path>;
+    fn hidden(&self) -> &[PathBuf];
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
     fn keep_out(&self, path: &Path);
     fn stage_in(&self, directory: &Path);
@@ -410,6 +429,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn seen_at(&self) -> Option<&Path> {
         SandboxBackend::seen_at(self)
+    }
+
+    fn hidden(&self) -> &[PathBuf] {
+        SandboxBackend::hidden(self)
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {

@@ -38,17 +38,21 @@ pub(super) fn hiding(inner: Sandbox, policy: &Arc<ActivePolicy>) -> Sandbox {
     }
 }
 
-/// The files in a workspace that tools do not read: private ones of the user, those of rath, and those that a policy hides.
+/// The files in a workspace that tools do not read: private ones of the user, those of rath, and those that a sandbox or a policy hides.
 pub(super) struct HiddenFiles {
     policy: Option<Arc<ActivePolicy>>,
     found: HashSet<PathBuf>,
 }
 
 impl HiddenFiles {
-    /// Looks for the hidden files that a directory has now. Blocks.
-    pub(super) fn find(directory: &Path, policy: Option<Arc<ActivePolicy>>) -> Result<Self> {
+    /// Looks for the hidden files that the directory of a sandbox has now; none if it is not on this machine. Blocks.
+    pub(super) fn find(sandbox: &Sandbox, policy: Option<Arc<ActivePolicy>>) -> Result<Self> {
         let policy = policy.filter(|policy| policy.hides_files());
+        let Some(directory) = sandbox.directory() else { return Ok(HiddenFiles { policy, found: HashSet::new() }) };
+        let top = directory.canonicalize()?;
         let mut found: HashSet<_> = private_paths_in(directory).into_iter().collect();
+        let of_sandbox = sandbox.hidden().iter().filter_map(|path| top.join(path).canonicalize().ok());
+        found.extend(of_sandbox.filter_map(|path| path.strip_prefix(&top).ok().map(Path::to_owned)));
         if let Some(policy) = &policy {
             found.extend(find_hidden(directory, policy)?);
         }
@@ -59,7 +63,8 @@ impl HiddenFiles {
     pub(super) fn outermost<'a>(&self, file: &'a str) -> Option<&'a str> {
         let ends = file.match_indices('/').map(|(at, _)| at).chain([file.len()]);
         ends.map(|end| &file[..end]).find(|path| {
-            let is_own = path.rsplit('/').next() == Some(RATH_DIR);
+            // Case is ignored, as on some file systems.
+            let is_own = path.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case(RATH_DIR));
             let is_denied = self.policy.as_ref().is_some_and(|policy| policy.hides(path).is_some());
             is_own || is_denied || self.found.contains(Path::new(path))
         })
@@ -193,6 +198,10 @@ impl SandboxBackend for HidingSandbox {
 
     fn seen_at(&self) -> Option<&Path> {
         self.inner.seen_at()
+    }
+
+    fn hidden(&self) -> &[PathBuf] {
+        self.inner.hidden()
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {

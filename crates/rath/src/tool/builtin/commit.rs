@@ -140,20 +140,21 @@ impl Changes {
         let base = String::from_utf8_lossy(&base).trim().to_owned();
         let compare = ["git", "diff", "-z", "--name-only", "--relative", "--no-renames", "--no-ext-diff"];
         let changed = list(&[&compare[..], &["--ignore-submodules=dirty", &base, "--"]].concat()).await?;
-        let directory = cx.sandbox().await?.directory().map(Path::to_owned);
+        let sandbox = cx.sandbox().await?.clone();
         let policy = cx.session().policy().cloned();
         let changes = run_blocking(move || -> Result<_> {
-            let hidden = directory.as_deref().map(|directory| HiddenFiles::find(directory, policy)).transpose()?;
-            let is_there = |name: &str| directory.as_ref().is_some_and(|top| top.join(name).symlink_metadata().is_ok());
-            let missing: BTreeSet<_> = names(&missing).filter(|name| is_there(name)).collect();
+            let hidden = HiddenFiles::find(&sandbox, policy)?;
+            let may_be_there =
+                |name: &&[u8]| sandbox.directory().is_some_and(|top| may_exist(&top.join(path_of(name))));
+            let missing: BTreeSet<_> = missing.split(|byte| *byte == 0).filter(may_be_there).collect();
             let mut changes = Changes::default();
             let split = |list: &[u8], is_new: bool| -> Vec<_> {
                 let each = list.split_inclusive(|byte| *byte == 0);
                 each.filter_map(|bytes| Some((names(bytes).next()?, bytes.to_vec(), is_new))).collect()
             };
             for (name, bytes, is_new) in split(&changed, false).into_iter().chain(split(&untracked, true)) {
-                let outermost = hidden.as_ref().and_then(|hidden| hidden.outermost(&name).map(str::to_owned));
-                match outermost.or_else(|| missing.get(&name).cloned()) {
+                let is_unseen = missing.contains(bytes.strip_suffix(&[0]).unwrap_or(&bytes));
+                match hidden.outermost(&name).or(is_unseen.then_some(&name)).map(str::to_owned) {
                     Some(path) => _ = changes.hidden.insert(path),
                     None => {
                         changes.untracked.extend(bytes.iter().filter(|_| is_new));
@@ -190,6 +191,21 @@ impl Changes {
 /// Returns the names in a list of git, each of which ends with a NUL byte.
 fn names(list: &[u8]) -> impl Iterator<Item = String> {
     list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+/// Returns the path that git prints. It need not be text on Unix.
+fn path_of(name: &[u8]) -> PathBuf {
+    #[cfg(unix)]
+    let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name).into();
+    #[cfg(not(unix))]
+    let path = String::from_utf8_lossy(name).into_owned().into();
+    path
+}
+
+/// Returns false for a path that is not there. One in a directory that this user cannot search may be.
+fn may_exist(path: &Path) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    path.symlink_metadata().map_or_else(|error| ![NotFound, NotADirectory].contains(&error.kind()), |_| true)
 }
 
 /// Fails if one of the files to commit is a repository of its own: a directory in the list of new files, or one in the place of a file.
