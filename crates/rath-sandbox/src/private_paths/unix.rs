@@ -23,7 +23,7 @@ fn home_in(accounts: &[u8], user: u32) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolved;
+    use super::super::{home_directories, private_paths_in, resolved};
     use super::*;
 
     #[test]
@@ -32,6 +32,23 @@ mod tests {
         assert_eq!(home_in(accounts, 1000), Some(&b"/srv/ann"[..]));
         assert_eq!(home_in(accounts, 0), Some(&b"/root"[..]));
         assert_eq!((home_in(accounts, 7), home_in(accounts, 8)), (None, None));
+    }
+
+    #[test]
+    #[ignore = "started by the test below, with another home"]
+    fn child() {
+        assert!(home_directories().contains(&PathBuf::from("/")));
+        let hidden = private_paths_in(std::path::Path::new("/"));
+        for name in [".ssh", ".netrc", ".local/share/rath"] {
+            assert!(hidden.contains(&PathBuf::from(name)), "{name} in {hidden:?}");
+        }
+    }
+
+    #[test]
+    fn a_home_that_is_the_root_directory_has_private_files() {
+        let mut child = rath_test_support::this_test("private_paths::system::tests::child", &[("HOME", "/")]);
+        let output = child.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     #[test]

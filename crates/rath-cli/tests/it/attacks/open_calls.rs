@@ -67,6 +67,7 @@ pub(super) fn attacks() -> Vec<Attack> {
 const MOVED_LINES: &[(&str, &str)] = &[
     ("a redirection that leads elsewhere while the user is asked", "echo x > link/pwned"),
     ("a redirection behind cd that leads elsewhere", "cd link; echo x > pwned"),
+    ("a redirection by /proc that leads elsewhere", "echo x > /proc/self/cwd/link/pwned"),
     ("a command behind cd that leads elsewhere", "cd link && cp ../file pwned"),
     ("a redirection in a subshell that leads elsewhere", "(cd ./link; echo x > pwned)"),
     ("a redirection behind two cds that leads elsewhere", "cd below; cd ../link && echo x > pwned"),

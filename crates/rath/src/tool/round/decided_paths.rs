@@ -137,6 +137,9 @@ fn follow(seen: Option<&SeenRoot>, given: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -151,5 +154,30 @@ mod tests {
         assert_eq!(target(Some(&seen), "../seen/a"), "a");
         assert_eq!(target(Some(&seen), "../other/a"), "/other/a");
         assert_eq!(target(Some(&seen), "/dev/stderr"), "/dev/stderr");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_followed_where_commands_see_it() {
+        let folder = rath_test_support::temp_dir();
+        for (link, to) in
+            [("out", "../other"), ("up", ".."), ("back", "../seen/a"), ("own", "/seen/a"), ("far", "/none")]
+        {
+            symlink(to, folder.path().join(link)).expect("a link");
+        }
+        let root = Root::open(folder.path()).expect("a directory");
+        let seen = SeenRoot { root, seen_at: PathBuf::from("/seen") };
+        for (given, expected) in [
+            ("out/x", "/other/x"),
+            ("./out/../x", "/x"),
+            ("up/other/x", "/other/x"),
+            ("up/seen/x", "x"),
+            ("back/x", "a/x"),
+            ("own/x", "a/x"),
+            ("/seen/out/x", "/other/x"),
+            ("far/x", "/none/x"),
+        ] {
+            assert_eq!(target(Some(&seen), given), expected, "{given}");
+        }
     }
 }
