@@ -1,21 +1,20 @@
 //! Running an agent: its options, its output, and resuming a stored session.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rath::policy::runs_later;
 use rath::prelude::*;
 use rath::record::draw::{count, one_line};
 use rath::store::path_within_reach;
 use rath::tool::builtin;
 use rath::turn::Next;
-use rath::{CallId, StepId, Text, Usage, view};
 use rath::{Certificate, Difference, Resumed, ToolChange};
+use rath::{StepId, Text, Usage, view};
 use tokio::sync::mpsc;
 
 use crate::asking::{PendingQuestion, ask, asking};
+use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
 use crate::last_mode::{last_mode, mode_note};
@@ -489,11 +488,9 @@ impl RunOutcome {
             output::message!("{}", summary(&self.start, session));
         }
         // After a failed run too: what it wrote is there.
-        let changed = self.session().map(|session| changed_files(&self.start, session)).unwrap_or_default();
-        let guarded: Vec<String> =
-            changed.into_iter().filter(|path| runs_later(path).is_some()).map(|path| one_line(&path)).collect();
-        if !guarded.is_empty() {
-            output::warning(&format!("other programs run these changed files: {}", shorten_list(&guarded)));
+        let changed = self.session().map(|session| changed_files(session, self.start.head)).unwrap_or_default();
+        if let Some(list) = list_run_later(changed) {
+            output::warning(&format!("other programs run these changed files: {list}"));
         }
         Ok(self.result)
     }
@@ -533,38 +530,9 @@ pub(crate) fn session_of(result: &Result<Session>) -> Option<&Session> {
     result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session))
 }
 
-/// Returns the files that a run changed.
-fn changed_files(start: &RunStart, session: &Session) -> BTreeSet<String> {
-    let steps = session.as_record().newest_first().take_while(|step| Some(step.id()) != start.head);
-    let (mut results, mut commits) = (Vec::new(), BTreeSet::new());
-    for step in steps {
-        match step.chunk() {
-            Chunk::ToolResult(result) => results.push(result),
-            Chunk::Assistant(answer) => {
-                commits.extend(answer.calls.iter().filter(|call| &*call.tool == "commit").map(|call| &call.id));
-            }
-            _ => {}
-        }
-    }
-    // A commit changes `.git`, as the person who approved it expects.
-    let is_expected = |call: &CallId, path: &str| path == ".git" && commits.contains(call);
-    let effects = results.iter().flat_map(|result| result.effects.iter().map(|effect| (&result.call, &effect.path)));
-    effects.filter(|(call, path)| !is_expected(call, path)).map(|(_, path)| path.to_string()).collect()
-}
-
-/// Joins the first words of a list, and counts the others.
-pub(crate) fn shorten_list(words: &[String]) -> String {
-    const SHOWN_WORDS: usize = 10;
-    let mut shown: Vec<_> = words.iter().take(SHOWN_WORDS).cloned().collect();
-    if words.len() > SHOWN_WORDS {
-        shown.push(format!("and {} more", words.len() - SHOWN_WORDS));
-    }
-    shown.join(", ")
-}
-
 /// Summarises a run: its time, the files that it changed and the tokens that it used.
 fn summary(start: &RunStart, session: &Session) -> String {
-    let files = changed_files(start, session);
+    let files = changed_files(session, start.head);
     let tokens = output::grouped(tokens(session).saturating_sub(start.tokens));
     let elapsed = start.time.elapsed();
     let time = match elapsed.as_secs() {

@@ -9,7 +9,8 @@ use rath::prelude::*;
 use rath::record::draw::{self, one_line, preview};
 use serde_json::json;
 
-use crate::agent::{session_of, shorten_list};
+use crate::agent::session_of;
+use crate::changed_files::shorten_list;
 use crate::json::StepJson;
 use crate::output::{self, BRANCH};
 

@@ -2,6 +2,7 @@
 
 mod agent;
 mod asking;
+mod changed_files;
 mod commands;
 mod configuration;
 mod escape;

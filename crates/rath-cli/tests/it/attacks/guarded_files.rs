@@ -18,7 +18,8 @@ pub(super) fn attacks() -> Vec<Attack> {
         .iter()
         .map(|(name, file)| Attack::new(name, Plane::Walls, HoldsIn::Isolated, move |trial| try_existing(trial, file)));
     let named = Attack::new("a build file that no one looks at", Plane::Permissions, HoldsIn::Both, try_build_file);
-    left.chain(written).chain(existing).chain([named]).collect()
+    let first = Attack::new("a build file behind many others", Plane::Permissions, HoldsIn::Both, try_decoys);
+    left.chain(written).chain(existing).chain([named, first]).collect()
 }
 
 type LeftRow = (&'static str, &'static str, &'static str);
@@ -160,4 +161,19 @@ fn try_build_file(trial: Trial) -> Observation {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(place.path("work").join(file).exists(), "{error}");
     Observation::new(!error.contains(&format!("run these changed files: {file}")), error)
+}
+
+/// The one file that was there before is among those that are named, and so are the ones that are run unasked. Without the guard the
+/// file is new, and in a directory as the others.
+fn try_decoys(trial: Trial) -> Observation {
+    let place = Place::new();
+    let file = if trial.guard == Guard::On { "src/Makefile" } else { "zzz/Makefile" };
+    place.write("work/src/Makefile", "as before");
+    let decoys = "for i in 0 1 2 3 4 5 6 7 8 9 10 11; do mkdir \"#$i\"; echo x > \"#$i/Makefile\"; done";
+    let line = format!("mkdir zzz; {decoys}; echo x > {file}; echo x > zzz/.envrc");
+    let output = place.agent(trial.sandbox, &[shell(&line)], &["--mode", "full"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let list = error.split("run these changed files: ").nth(1).unwrap_or_default();
+    assert!(list.starts_with("zzz/.envrc, "), "{error}");
+    Observation::new(!list.contains(file), error)
 }
