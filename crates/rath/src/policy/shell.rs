@@ -1,9 +1,17 @@
 //! The commands in a line of shell, as far as they can be known without running it.
 //!
 //! Rules are compared with these commands. A line with a part that is only known when it runs (a variable as the name of a
-//! command, a here-document, a function) is marked: no rule allows it, and a rule that may forbid it asks.
+//! command, a here-document), or in which names may mean something else (a function, an alias, another `PATH`), is marked: no
+//! rule allows it, and a rule that may forbid it asks.
+
+mod simple_command;
+mod started;
 
 use std::path::{Component, Path};
+
+pub(super) use self::simple_command::SimpleCommand;
+use self::simple_command::{MAX_WORDS, is_assignment, is_special, quote, sets_special_variable};
+use self::started::{Started, started};
 
 /// The number of lines inside of lines (`$(..)`, `sh -c ..`) that are looked into.
 const MAX_DEPTH: u32 = 8;
@@ -27,105 +35,10 @@ pub(super) struct ShellLine {
     pub(super) redirections: usize,
     /// The directories that the line may change to, as far as they are known.
     pub(super) directories: Vec<String>,
-    /// True if a part of the line is only known when it runs.
+    /// True if a part of the line is only known when it runs, or if names in it may mean something else.
     pub(super) is_opaque: bool,
     /// True if this is no line of shell, but one program with its arguments.
     pub(super) is_program: bool,
-}
-
-/// One command: a program and its arguments, without quotes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct SimpleCommand {
-    words: Vec<String>,
-    /// The words as they would be typed: with quotes where these make a difference.
-    typed: Vec<String>,
-}
-
-/// The number of words of a command that are looked at.
-const MAX_WORDS: usize = 500;
-/// The number of words at which the command that another one runs may begin.
-const MAX_STARTS: usize = 32;
-
-impl SimpleCommand {
-    /// Creates a command from words that no shell reads.
-    pub(super) fn new(words: Vec<String>) -> Self {
-        let typed = words.iter().map(|word| quote(word, '\'')).collect();
-        SimpleCommand { words, typed }
-    }
-
-    /// Returns the whole command, with one space between words and quotes where they make a difference.
-    pub(super) fn text(&self) -> String {
-        self.typed.join(" ")
-    }
-
-    /// Returns the texts by which a rule can forbid the command: itself, its end without variables that are set for it and
-    /// without programs that run others (`sudo`, `env`), and each of these without the directory of the program.
-    pub(super) fn forms(&self) -> Vec<String> {
-        const RUNNERS: [&str; 17] = [
-            "sudo", "doas", "env", "nohup", "nice", "ionice", "time", "command", "exec", "builtin", "xargs", "timeout",
-            "setsid", "stdbuf", "busybox", "find", "watch",
-        ];
-        let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-        let mut forms = vec![self.text()];
-        let mut add_from = |start: usize| {
-            let (words, typed) = (&self.words[start..], &self.typed[start..]);
-            let Some((program, rest)) = words.split_first() else { return };
-            // Without quotes too: a rule that forbids should not depend on how a word is written.
-            forms.extend([typed.join(" "), words.join(" "), [&[base(program)], rest].concat().join(" ")]);
-        };
-        let first = self.words.iter().position(|word| !is_assignment(word)).unwrap_or(self.words.len());
-        add_from(first);
-        if self.words.get(first).is_some_and(|word| RUNNERS.contains(&base(word).as_str())) {
-            (first + 1..self.words.len()).take(MAX_STARTS).for_each(add_from);
-        }
-        forms
-    }
-
-    /// Returns the line that a shell is given as an argument: of `sh -c LINE` and `eval WORD..`.
-    fn inner_line(&self) -> Option<String> {
-        const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
-        let at = self.words.iter().position(|word| {
-            let name = word.rsplit('/').next().unwrap_or_default();
-            name == "eval" || SHELLS.contains(&name)
-        })?;
-        if self.words[at].ends_with("eval") {
-            return Some(self.words[at + 1..].join(" "));
-        }
-        let (mut rest, mut has_line) = (&self.words[at + 1..], false);
-        while let Some((option, after)) = rest.split_first().filter(|(option, _)| option.starts_with(['-', '+'])) {
-            has_line |= option.starts_with('-') && !option.starts_with("--") && option.contains('c');
-            // `-o` has a name behind it.
-            rest = if !option.starts_with("--") && option.ends_with('o') {
-                after.get(1..).unwrap_or_default()
-            } else {
-                after
-            };
-        }
-        rest.first().filter(|_| has_line).cloned()
-    }
-}
-
-/// Returns a word with quotes around it, if it needs them.
-fn quote(word: &str, with: char) -> String {
-    let needs = |it: char| it.is_whitespace() || "'\"\\;&|<>()`".contains(it) || (with == '\'' && is_special(it));
-    match word.is_empty() || word.contains(needs) {
-        true if with == '\'' => format!("'{}'", word.replace('\'', r"'\''")),
-        true => format!("\"{word}\""),
-        false => word.to_owned(),
-    }
-}
-
-/// Returns true if a shell replaces the character, or what follows it, unless it is quoted.
-fn is_special(character: char) -> bool {
-    "*?[]$~{}#!^=".contains(character)
-}
-
-fn is_assignment(word: &str) -> bool {
-    let is_name = |name: &str| {
-        name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_')
-            && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
-    };
-    word.split_once('=').is_some_and(|(name, _)| is_name(name.trim_end_matches('+')))
 }
 
 /// Returns true if a path without links is in the workspace.
@@ -172,10 +85,7 @@ impl ShellLine {
 
     /// Adds the directories that a command changes to, from each in which it may run.
     fn change_directory(&mut self, words: &[Word]) {
-        let is_before = |word: &&Word| {
-            matches!(word.text.as_str(), "command" | "builtin" | "-p" | "--") || is_assignment(&word.text)
-        };
-        let mut words = words.iter().skip_while(is_before);
+        let mut words = words.iter();
         if !words.next().is_some_and(|word| matches!(word.text.as_str(), "cd" | "pushd")) {
             return;
         }
@@ -183,7 +93,7 @@ impl ShellLine {
         // Any other directory is only known when the line runs.
         let target = words.find(|word| !is_option(word)).filter(|word| {
             let is_named = !matches!(word.text.as_str(), "" | "-");
-            is_named && !word.is_unknown && !word.has_bare_special
+            is_named && !word.is_open()
         });
         let Some(target) = target else { return };
         let from = std::iter::once(String::new()).chain(self.directories.clone());
@@ -251,7 +161,7 @@ struct Parser<'a, 'b> {
 }
 
 /// A word of a command.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Word {
     text: String,
     /// True if there is a word, which may be empty: `''`.
@@ -267,6 +177,16 @@ struct Word {
 }
 
 impl Word {
+    /// Creates the word that stands for the output of a command.
+    fn substituted() -> Self {
+        Word { text: SUBSTITUTED.to_owned(), is_there: true, is_unknown: true, ..Word::default() }
+    }
+
+    /// Returns true if a shell replaces the word, or a part of it: it may become another word, several or none.
+    fn is_open(&self) -> bool {
+        self.is_unknown || self.has_bare_special
+    }
+
     fn push_quoted(&mut self, character: char) {
         self.is_quoted = true;
         self.has_quoted_special |= is_special(character);
@@ -281,7 +201,7 @@ impl Word {
     /// Returns the word as it would be typed.
     fn typed(&self) -> String {
         // Without quotes the shell replaces it, with quotes it does not: the two are not the same word.
-        match (self.is_unknown || self.has_bare_special, self.has_quoted_special) {
+        match (self.is_open(), self.has_quoted_special) {
             (true, _) => quote(&self.text, '"'),
             (false, true) => format!("'{}'", self.text.replace('\'', r"'\''")),
             (false, false) => quote(&self.text, '"').replace('"', "'"),
@@ -316,6 +236,7 @@ impl Parser<'_, '_> {
     /// Reads commands up to the end of the text, or past the parenthesis that closes them.
     fn list(&mut self, end: End) {
         let (mut words, mut word, mut role) = (Vec::new(), Word::default(), WordRole::Argument);
+        let mut begins_with_redirection = false;
         while let Some(next) = self.next() {
             match next {
                 ' ' | '\t' => self.end_word(&mut word, &mut role, &mut words),
@@ -323,13 +244,13 @@ impl Parser<'_, '_> {
                     // One shell reads `&>file` as a redirection, another as the end of a command and a redirection.
                     self.found.is_opaque |= next == '&' && self.rest.starts_with('>');
                     self.end_word(&mut word, &mut role, &mut words);
-                    self.end_command(&mut words);
+                    let is_command = self.end_command(&mut words, std::mem::take(&mut begins_with_redirection));
                     role = WordRole::Argument;
                     match next {
-                        // Also a function: its body is a list of commands like any other.
                         '(' => {
-                            // In bash `((` begins arithmetic, in which quotes and comments mean something else.
-                            self.found.is_opaque |= self.rest.starts_with('(');
+                            // A function, after which a name means something else; in bash also an array or a pattern. And `((`
+                            // begins arithmetic there, in which quotes and comments mean something else.
+                            self.found.is_opaque |= is_command || self.rest.starts_with('(');
                             self.nested();
                         }
                         ')' if end == End::Parenthesis => return,
@@ -343,17 +264,26 @@ impl Parser<'_, '_> {
                 }
                 '<' | '>' => {
                     let is_descriptor = word.text.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_quoted;
+                    // One shell reads `12>` and `{name}>` as a descriptor, another as a word and a redirection.
+                    self.found.is_opaque |= word.text.starts_with('{') || (is_descriptor && word.text.len() > 1);
                     if is_descriptor {
                         word = Word::default();
                     }
                     self.end_word(&mut word, &mut role, &mut words);
-                    role = self.redirection(next);
+                    if self.take("(") {
+                        self.nested();
+                        let is_argument = std::mem::replace(&mut role, WordRole::Argument) == WordRole::Argument;
+                        words.extend(is_argument.then(Word::substituted));
+                    } else {
+                        begins_with_redirection |= words.is_empty();
+                        role = self.redirection(next);
+                    }
                 }
                 _ => self.part_of_word(next, &mut word),
             }
         }
         self.end_word(&mut word, &mut role, &mut words);
-        self.end_command(&mut words);
+        self.end_command(&mut words, begins_with_redirection);
         if end == End::Parenthesis {
             self.found.is_opaque = true;
         }
@@ -361,10 +291,6 @@ impl Parser<'_, '_> {
 
     /// Reads the rest of a redirection operator, and returns the use of the next word.
     fn redirection(&mut self, first: char) -> WordRole {
-        if self.take("(") {
-            self.nested();
-            return WordRole::Argument;
-        }
         if first == '<' {
             if self.take("<<") {
                 return WordRole::ReadSource;
@@ -499,7 +425,7 @@ impl Parser<'_, '_> {
             WordRole::Argument => words.push(word),
             WordRole::ReadSource => {}
             WordRole::DescriptorOrFile if word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit()) => {}
-            WordRole::WriteTarget | WordRole::DescriptorOrFile if word.is_unknown || word.has_bare_special => {
+            WordRole::WriteTarget | WordRole::DescriptorOrFile if word.is_open() => {
                 self.found.is_opaque = true;
             }
             WordRole::WriteTarget | WordRole::DescriptorOrFile if word.text == "/dev/null" => {}
@@ -514,7 +440,8 @@ impl Parser<'_, '_> {
         }
     }
 
-    fn end_command(&mut self, words: &mut Vec<Word>) {
+    /// Adds a command, and returns true if there is one beside the words that a command follows.
+    fn end_command(&mut self, words: &mut Vec<Word>, begins_with_redirection: bool) -> bool {
         /// Words that a command follows.
         const BEFORE_COMMAND: [&str; 10] = ["if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"];
         /// Words that begin what is not looked into.
@@ -525,26 +452,59 @@ impl Parser<'_, '_> {
             && !first.is_quoted
             && (BEFORE_COMMAND.contains(&first.text.as_str()) || CLOSING.contains(&first.text.as_str()))
         {
+            // Behind a redirection it is the name of a program.
+            self.found.is_opaque |= begins_with_redirection;
             words = rest;
         }
-        let Some(first) = words.first() else { return };
-        let name = words.iter().find(|word| !is_assignment(&word.text));
-        let is_compound = !first.is_quoted && COMPOUND.contains(&first.text.as_str());
-        self.found.is_opaque |= is_compound || name.is_some_and(|name| name.is_unknown);
+        let Some(first) = words.first() else { return false };
         self.found.is_opaque |=
-            words.len() > MAX_WORDS || words.iter().any(|word| word.has_bare_special && word.has_quoted_special);
+            words.len() > MAX_WORDS || (!first.is_quoted && COMPOUND.contains(&first.text.as_str()));
+        self.command(&words[..words.len().min(MAX_WORDS)]);
+        true
+    }
+
+    /// Adds a command and those that it starts.
+    fn command(&mut self, words: &[Word]) {
+        let start = words.iter().position(|word| !is_assignment(&word.text)).unwrap_or(words.len());
+        let (assignments, program) = words.split_at(start);
+        for word in assignments.iter().filter(|word| sets_special_variable(&word.text)) {
+            self.maybe_line(word);
+        }
         // The program itself has to be known: `/bin/r?` is one, and `~/x` another.
-        self.found.is_opaque |= name.is_some_and(|name| name.has_bare_special);
-        self.found.change_directory(words);
-        let words = &words[..words.len().min(MAX_WORDS)];
-        let command = SimpleCommand {
+        let is_odd = |name: &Word| name.is_open() || name.text.starts_with('-') || name.text.contains('=');
+        self.found.is_opaque |= program.first().is_some_and(is_odd);
+        self.found.is_opaque |= words.iter().any(|word| word.has_bare_special && word.has_quoted_special);
+        self.found.change_directory(program);
+        self.found.commands.push(SimpleCommand {
             words: words.iter().map(|word| word.text.clone()).collect(),
             typed: words.iter().map(Word::typed).collect(),
-        };
-        let inner = command.inner_line();
-        self.found.commands.push(command);
+        });
         // In the order in which they run: what follows may run in the directory that this one changes to.
-        inner.iter().for_each(|line| parse_line(line, self.depth + 1, self.found));
+        match started(program) {
+            Started::Line(line) => parse_line(&line, self.depth + 1, self.found),
+            Started::Commands(commands) => commands.iter().for_each(|words| self.started_command(words)),
+            Started::Unknown => {
+                self.found.is_opaque = true;
+                program.iter().skip(1).for_each(|word| self.maybe_line(word));
+            }
+        }
+    }
+
+    /// Adds the commands of a word that may be a line, or the value of a variable that is one: a rule that forbids finds them.
+    fn maybe_line(&mut self, word: &Word) {
+        self.found.is_opaque = true;
+        let value = word.text.split_once('=').filter(|_| is_assignment(&word.text)).map(|(_, value)| value);
+        parse_line(value.unwrap_or(&word.text), self.depth + 1, self.found);
+    }
+
+    fn started_command(&mut self, words: &[Word]) {
+        if self.depth >= MAX_DEPTH {
+            self.found.is_opaque = true;
+            return;
+        }
+        self.depth += 1;
+        self.command(words);
+        self.depth -= 1;
     }
 }
 

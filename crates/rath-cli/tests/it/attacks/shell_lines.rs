@@ -14,7 +14,10 @@ pub(super) fn attacks() -> Vec<Attack> {
     let denied = DENIED_LINES
         .iter()
         .map(|(name, line)| Attack::new(name, Plane::Permissions, HoldsIn::Both, move |trial| try_denied(trial, line)));
-    rows.chain(denied).collect()
+    let hidden = HIDDEN_LINES
+        .iter()
+        .map(|(name, line)| Attack::new(name, Plane::Permissions, HoldsIn::Both, move |trial| try_hidden(trial, line)));
+    rows.chain(denied).chain(hidden).collect()
 }
 
 type LineRow = (&'static str, &'static str);
@@ -96,6 +99,33 @@ const DENIED_LINES: &[LineRow] = &[
     ("a denied command with quotes in its name", "to''uch pwned"),
     ("a denied command behind a variable", "A=1 touch pwned"),
     ("a denied command in a function", "f() { touch pwned; }; f"),
+    ("a denied command in a shell with options", "bash -O extglob -c 'touch pwned'"),
+    ("a denied command that a shell reads", "printf 'touch pwned' | sh"),
+    ("a denied command in a script that is read", ". ./evil"),
+    ("a denied command under another name", "alias x='touch pwned'\nx"),
+    ("a denied command at the end", "trap 'touch pwned' EXIT"),
+    ("a denied command before a shell begins", "BASH_ENV=./evil bash -c true"),
+];
+
+/// Lines whose commands are allowed as they are written, and that start another one.
+const HIDDEN_LINES: &[LineRow] = &[
+    ("a shell with a setting", "bash -O extglob -c 'touch pwned'"),
+    ("a shell with two settings in one word", "bash -oc pipefail 'touch pwned'"),
+    ("a shell that reads a line", "printf 'touch pwned' | sh"),
+    ("a shell that reads a text", "bash -c 'bash <<< \"touch pwned\"'"),
+    ("a shell that begins with a script", "bash --rcfile evil -i"),
+    ("a shell that a variable gives a script", "BASH_ENV=./evil bash -c true"),
+    ("a shell whose line a variable ends", "x=';touch pwned'; bash -c \"git status $x\""),
+    ("a text whose end a variable is", "x=';touch pwned'; eval \"git status $x\""),
+    ("a program of another program", "env touch pwned"),
+    ("a program with a text of arguments", "env -S 'touch pwned'"),
+    ("a program for each file", "find . -maxdepth 0 -exec touch pwned ';'"),
+    ("another name for a command", "alias x='touch pwned'\nx"),
+    ("a command for the end", "trap 'touch pwned' EXIT"),
+    ("a script that is read", ". ./evil"),
+    ("a script that is no word", "bash -c 'bash -x <(echo touch pwned) git'"),
+    ("another place for programs", "export PATH=.:$PATH; git status"),
+    ("a place for programs behind a variable", "A=1 PATH=.:$PATH git status"),
 ];
 
 fn expand(line: &str) -> String {
@@ -117,6 +147,15 @@ const ALLOWS_STATUS: &str = "allow = [\"command git status *\"]";
 
 fn try_line(trial: Trial, line: &str) -> Observation {
     let place = place_with(ALLOWS_STATUS);
+    let mode = with_guard(trial.guard, &["--mode", "ask"], &["--mode", "full"]);
+    let output = place.agent(trial.sandbox, &[shell(line)], &mode);
+    Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+fn try_hidden(trial: Trial, line: &str) -> Observation {
+    const NAMES: &str = "git status|bash|sh|env|find|alias|trap|eval|.|export|printf|true|A=1|x|'x=|BASH_ENV=|echo";
+    let rules: Vec<_> = NAMES.split('|').map(|name| format!("\"command {name}*\"")).collect();
+    let place = place_with(&format!("allow = [{}]", rules.join(", ")));
     let mode = with_guard(trial.guard, &["--mode", "ask"], &["--mode", "full"]);
     let output = place.agent(trial.sandbox, &[shell(line)], &mode);
     Observation::new(place.path("work/pwned").exists(), printed(&output))

@@ -4,6 +4,9 @@ use expect_test::{Expect, expect};
 
 use super::ShellLine;
 
+#[cfg(unix)]
+mod law;
+
 fn check(line: &str, expected: Expect) {
     let ShellLine { commands, writes, is_opaque, .. } = ShellLine::parse(line);
     let mut text: Vec<_> = commands.iter().map(|command| command.text()).collect();
@@ -83,7 +86,7 @@ fn the_commands_of_a_line_are_found() {
         expect![[r#"
         rm a
         rm b
-        diff"#]],
+        diff "$(..)" "$(..)""#]],
     );
     check("cat <<< 'rm a'", expect!["cat"]);
     check(
@@ -145,8 +148,158 @@ fn a_line_that_is_only_known_when_it_runs_is_marked() {
     ] {
         assert!(ShellLine::parse(line).is_opaque, "{}", &line[..line.len().min(80)]);
     }
-    for line in ["cargo test", "echo $HOME", "a && b", "f() { rm a; }", "echo \"$HOME\" '$x' \\$x"] {
+    for line in ["cargo test", "echo $HOME", "a && b", "(a) && (b)", "if (a); then b; fi", "echo \"$HOME\" '$x' \\$x"] {
         assert!(!ShellLine::parse(line).is_opaque, "{line}");
+    }
+}
+
+#[test]
+fn commands_that_another_one_starts_are_found_or_the_line_is_marked() {
+    let check = |line: &str, wanted: &[&str]| {
+        let found = ShellLine::parse(line);
+        let texts: Vec<_> = found.commands.iter().map(|command| command.text()).collect();
+        assert!(!found.is_opaque, "{line}: {texts:?}");
+        wanted.iter().for_each(|wanted| assert!(texts.iter().any(|text| text == wanted), "{line}: {texts:?}"));
+    };
+    check("sh -ec 'rm a'", &["sh -ec 'rm a'", "rm a"]);
+    check("bash -euo pipefail -c 'rm a | rm b' x y", &["rm a", "rm b"]);
+    check("bash -ceuo pipefail 'rm a'", &["rm a"]);
+    check("sh +e -c 'rm a'", &["rm a"]);
+    check("bash scripts/test.sh -x", &["bash scripts/test.sh -x"]);
+    check("env", &["env"]);
+    check("env A=1 rm a", &["env A=1 rm a", "A=1 rm a"]);
+    check("command -p rm a", &["rm a"]);
+    check("command -v rm", &["command -v rm"]);
+    check("builtin command exec rm a", &["command exec rm a", "exec rm a", "rm a"]);
+    check("exec > a", &["exec"]);
+    check("nohup rm a", &["rm a"]);
+    check("nice -n 5 rm a", &["rm a"]);
+    check("timeout --foreground -k 1 60 rm a", &["rm a"]);
+    check("setsid -w stdbuf -oL rm a", &["stdbuf -oL rm a", "rm a"]);
+    check("/usr/bin/time -v rm a", &["rm a"]);
+    check("sudo sh -c 'rm a'", &["sh -c 'rm a'", "rm a"]);
+    check("ls | xargs -0 -n 1 rm -f", &["rm -f \"$(..)\""]);
+    check("ls | xargs", &["xargs"]);
+    check("ls | xargs sh -c 'rm \"$1\"' sh", &["rm $1"]);
+    check("find . -name a -exec rm {} + -exec rm b '{}' \\;", &["rm {}", "rm b {}"]);
+    check("find . -name 'a*'", &["find . -name 'a*'"]);
+    check("docker run x sh -c 'rm a'", &["rm a"]);
+    check("which bash; apt install zsh -y", &["which bash", "apt install zsh -y"]);
+    check("eval rm a", &["rm a"]);
+    check("set -euo pipefail; set -- $x; export A=1 B; readonly C; unset D; read -r line", &["export A=1 B"]);
+    check("test -f a && test \"$x\" = y && printf '%s' \"$x\"; wait", &["wait"]);
+    check("diff <(rm a) b > >(rm c)", &["rm a", "rm c", "diff \"$(..)\" b"]);
+    for line in [
+        "bash -O extglob -c 'rm a'",
+        "bash -oc pipefail 'rm a'",
+        "bash --rcfile f -i",
+        "bash --init-file f -i",
+        "bash --norc -c 'rm a'",
+        "bash -lc 'rm a'",
+        "bash -ic 'rm a'",
+        "sh -c -- 'rm a'",
+        "sh -c",
+        "sh -c \"rm $x\"",
+        "sh -c rm*",
+        "sh",
+        "sh -",
+        "sh -s < f",
+        "sh < f",
+        "sh <<< 'rm a'",
+        "sh /dev/stdin",
+        "sh /proc/self/fd/0",
+        "sh <(echo rm a)",
+        "sh -x <(echo rm a) f",
+        "sh $x",
+        "printf 'rm a' | sh",
+        "zsh -c 'rm a'",
+        "fish -c 'rm a'",
+        "docker run x bash -lc 'rm a'",
+        "env -S 'rm a'",
+        "env -i rm a",
+        "env A=$x rm a",
+        "env 'BASH_FUNC_ls%%=() { rm a; }' bash -c ls",
+        "env $x",
+        "alias x='rm a'",
+        "unalias -a",
+        "source f",
+        ". ./f",
+        "trap 'rm a' EXIT",
+        "hash -p ./f ls",
+        "enable -f ./f.so ls",
+        "shopt -s expand_aliases",
+        "set -o history",
+        "set $x",
+        "exec -a x rm a",
+        "command -x rm a",
+        "builtin . f",
+        "time -p rm a",
+        "> f time rm a",
+        "> f { rm a; }",
+        "coproc rm a",
+        "jobs -x rm a",
+        "mapfile -C 'rm a' b",
+        "compgen -C 'rm a'",
+        "declare PATH=.",
+        "typeset -i x='a[$(rm a)]'",
+        "let 'a[$(rm a)]=1'",
+        "[ -v 'a[$(rm a)]' ]",
+        "test $x",
+        "printf -v 'a[$(rm a)]' b",
+        "read 'a[$(rm a)]'",
+        "unset 'a[$(rm a)]'",
+        "unset -f ls",
+        "read PATH",
+        "export PATH=.",
+        "export A=$x",
+        "PATH=. ls",
+        "PATH=.; ls",
+        "PATH+=:.; ls",
+        "IFS=x; ls",
+        "LD_PRELOAD=./f ls",
+        "BASH_ENV=f bash -c ls",
+        "ENV=f sh -c ls",
+        "PROMPT_COMMAND='rm a' bash f",
+        "SHELLOPTS=xtrace PS4='$(rm a)' bash f",
+        "BASH_FUNC_ls=1 ls",
+        "f() { rm a; }",
+        "f () ( rm a )",
+        "ls !(a)",
+        "a=(b c)",
+        "ls {PATH}> f",
+        "ls 12> f",
+        "eval \"rm $x\"",
+        "eval rm *",
+        "xargs -I{} rm {}",
+        "xargs sh",
+        "xargs sh -c",
+        "xargs env A=1",
+        "xargs find",
+        "find . -exec sh -c 'rm {}' ';'",
+        "find . -exec {} ';'",
+        "find . -exec rm a",
+        "find $x",
+        "find . \"$x\" rm a ';'",
+        "timeout $x rm a",
+        "timeout -k 5 --unknown 5 rm a",
+        "nice -20 rm a",
+        "sudo -u x rm a",
+        "su -c 'rm a'",
+        "watch rm a",
+        "flock f -c 'rm a'",
+        "strace -f rm a",
+        "script -c 'rm a'",
+        &format!("{}rm a", "env ".repeat(20)),
+    ] {
+        let found = ShellLine::parse(line);
+        assert!(found.is_opaque, "{line}");
+        let is_denied = |pattern: &str| {
+            let mut forms = found.commands.iter().flat_map(|command| command.forms());
+            forms.any(|form| super::super::rule::command_matches(pattern, &form))
+        };
+        // A rule that forbids the command finds it where the line names it.
+        let names_it = line.contains("'rm a'") && !line.contains("printf 'rm a'") && !line.contains("<<<");
+        assert!(!names_it || is_denied("rm a"), "{line}");
     }
 }
 
