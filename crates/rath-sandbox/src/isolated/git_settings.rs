@@ -4,42 +4,58 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::private_paths::home_directories;
+use crate::root::is_git_dir;
 
 /// The largest file of settings that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
-/// The most files of settings that are read for one repository.
+/// The most files of settings that are read for one working tree.
 const MAX_CONFIG_FILES: usize = 64;
+/// The most further working trees of a repository whose settings are read.
+const MAX_WORKING_TREES: usize = 256;
 
-/// Returns the directories of hooks and templates, and the included files, of a repository, with those that the settings of the user name for all
-/// repositories. They need not exist.
+/// Returns the directories of hooks and templates, and the included files, of a repository and of all its working trees, with
+/// those that the settings of the user name for all repositories. They need not exist.
 ///
-/// `git` is the directory of the repository, and `worktree` the directory with its files.
+/// `git` is the directory of the repository, and `worktree` the directory with its files: `git` itself if it has none.
 pub(super) fn named_paths(worktree: &Path, git: &Path) -> BTreeSet<PathBuf> {
-    let mut configs = vec![git.join("config"), git.join("config.worktree")];
-    // The directory of a second working tree names the one with the settings.
-    if let Some(common) = read(&git.join("commondir")) {
-        configs.push(git.join(common.trim()).join("config"));
-    }
+    // The directory of a further working tree names the one with the settings and the other working trees.
+    let common = read(&git.join("commondir")).map_or_else(|| git.to_owned(), |common| git.join(common.trim()));
+    let main_tree = common.parent().filter(|_| common.file_name().is_some_and(is_git_dir)).unwrap_or(&common);
+    let further = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let further = further.take(MAX_WORKING_TREES).map(|git| {
+        let tree = read(&git.join("gitdir")).and_then(|path| Some(git.join(path.trim()).parent()?.to_owned()));
+        (tree.unwrap_or_else(|| git.clone()), git)
+    });
+    let trees = [(worktree.to_owned(), git.to_owned()), (main_tree.to_owned(), common.clone())];
+    trees.into_iter().chain(further).flat_map(|(tree, git)| named_by_tree(&tree, &git, &common)).collect()
+}
+
+/// Returns what the settings of one working tree name. `common` is the directory with the settings of all working trees.
+fn named_by_tree(worktree: &Path, git: &Path, common: &Path) -> BTreeSet<PathBuf> {
+    let mut configs = vec![git.join("config"), git.join("config.worktree"), common.join("config")];
     let homes = home_directories();
     configs.push("/etc/gitconfig".into());
     configs.extend(homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]));
     configs.extend(std::env::var_os("XDG_CONFIG_HOME").map(|path| PathBuf::from(path).join("git/config")));
+    let resolve = |base: &Path, value: &str| match value.strip_prefix("~/") {
+        Some(below) => homes.iter().map(|home| home.join(below)).collect(),
+        None => vec![base.join(value)],
+    };
     let (mut named, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    // Hooks run in the working tree, and without one in the directory of the repository.
+    let (mut hooks, mut bases) = (Vec::new(), vec![worktree.to_owned(), git.to_owned()]);
     while let Some(config) = configs.pop().filter(|_| seen.len() < MAX_CONFIG_FILES) {
         if !seen.insert(config.clone()) {
             continue;
         }
         let text = read(&config).unwrap_or_default();
         for (section, name, value) in settings(&text) {
-            let resolve = |base: &Path| match value.strip_prefix("~/") {
-                Some(below) => homes.iter().map(|home| home.join(below)).collect(),
-                None => vec![base.join(&value)],
-            };
             match (&*section, &*name) {
-                ("core", "hookspath") | ("init", "templatedir") => named.extend(resolve(worktree)),
+                ("core", "hookspath") | ("init", "templatedir") => hooks.push(value),
+                ("core", "worktree") => bases.push(git.join(value)),
                 // A condition may hold later, and is not looked at.
                 ("include" | "includeif", "path") => {
-                    let paths = resolve(config.parent().unwrap_or(worktree));
+                    let paths = resolve(config.parent().unwrap_or(worktree), &value);
                     named.extend(paths.iter().cloned());
                     configs.extend(paths);
                 }
@@ -47,6 +63,8 @@ pub(super) fn named_paths(worktree: &Path, git: &Path) -> BTreeSet<PathBuf> {
             }
         }
     }
+    let in_bases = |value: &String| bases.iter().flat_map(|base| resolve(base, value)).collect::<Vec<_>>();
+    named.extend(hooks.iter().flat_map(in_bases));
     named
 }
 
@@ -149,6 +167,6 @@ mod tests {
             Some(path.display().to_string())
         };
         let named: Vec<_> = named.iter().filter_map(relative).collect();
-        assert_eq!(named, [".git/../one", ".git/../two", "below/hooks"]);
+        assert_eq!(named, [".git/../one", ".git/../two", ".git/below/hooks", "below/hooks"]);
     }
 }

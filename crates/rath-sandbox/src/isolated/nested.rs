@@ -95,6 +95,7 @@ impl NestedProjects {
                 }
             }
             if parts == REPOSITORY_PARTS.len() && !is_top {
+                repositories.push(directory.clone());
                 nested.git.extend(NestedPath::new(workspace, directory));
             }
             if nested.rath.len() + nested.git.len() > MAX_NESTED_PROJECTS {
@@ -105,6 +106,7 @@ impl NestedProjects {
         }
         if let Ok(workspace) = workspace.canonicalize() {
             nested.find_named(&workspace, &repositories, mounts);
+            nested.find_own_settings(&workspace);
             nested.find_settings(&workspace, &[]);
         }
         Ok(nested)
@@ -123,12 +125,22 @@ impl NestedProjects {
     fn find_named(&mut self, workspace: &Path, repositories: &[PathBuf], mounts: &MountTable) {
         let above = workspace.ancestors().map(|above| above.join(".git"));
         let above = above.filter(|git| git.starts_with(workspace) || git.exists());
-        for path in above.chain(repositories.iter().map(|git| workspace.join(git))) {
-            let Some(worktree) = path.parent() else { continue };
+        let bare = workspace.ancestors().filter(|above| is_repository(above)).map(Path::to_owned);
+        for path in above.chain(bare).chain(repositories.iter().map(|git| workspace.join(git))) {
+            let worktree = path.parent().filter(|_| path.file_name().is_some_and(is_git_dir)).unwrap_or(&path);
             let git = named_repository(&path).unwrap_or_else(|| path.clone());
             let named = named_paths(worktree, &git).into_iter().chain([git]);
             let named = named.filter_map(|path| path.canonicalize().ok());
             self.named.extend(named.flat_map(|path| mounts.places_with_parts(&path)));
+        }
+    }
+
+    /// Adds what git runs or reads in a repository without a working tree that is the workspace itself: it is not read-only as a
+    /// whole.
+    fn find_own_settings(&mut self, workspace: &Path) {
+        const SETTINGS: [&str; 6] = ["config", "config.worktree", "hooks", "info", "modules", "worktrees"];
+        if is_repository(workspace) {
+            self.named.extend(SETTINGS.iter().filter_map(|name| workspace.join(name).canonicalize().ok()));
         }
     }
 
@@ -155,6 +167,11 @@ impl NestedProjects {
         let mut all = self.rath.iter().chain(&self.git).chain(&self.settings);
         all.all(|known| NestedPath::new(workspace, known.path.clone()).as_ref() == Some(known))
     }
+}
+
+/// Returns true if a directory is one that git takes for a repository.
+fn is_repository(directory: &Path) -> bool {
+    REPOSITORY_PARTS.iter().all(|part| directory.join(part).exists())
 }
 
 /// Returns the directory of a repository that a `.git` names, as a link or as the file of a module or a second working tree, if it is

@@ -37,6 +37,15 @@ const HOOKS: &str = "[core]\nhooksPath = hooks\n";
 const GLOBAL_HOOKS: &str = "[core]\nhooksPath = ~/hooks\n";
 const TEMPLATE: &str = "[init]\ntemplateDir = ~/template\n";
 
+const BARE: &[(&str, &str)] = &[
+    ("outside/HEAD", "ref: refs/heads/main\n"),
+    ("outside/config", "[core]\nbare = true\n"),
+    ("outside/hooks/x", ""),
+    ("outside/info/exclude", ""),
+    ("outside/objects/x", ""),
+    ("outside/refs/x", ""),
+];
+
 const PLANTED: &[PlantedRow] = &[
     PlantedRow {
         name: "a hook in a repository that is renamed outside",
@@ -103,6 +112,49 @@ const PLANTED: &[PlantedRow] = &[
         files: &[("outside/.git/config", "[core]\nhooksPath = ../work/hooks\n"), ("work/hooks/x", "")],
         directory: "work",
         writable: &["outside"],
+        lines: &["echo EVIL-4711 > hooks/pre-commit"],
+        planted: &["work/hooks/pre-commit"],
+    },
+    PlantedRow {
+        name: "a hook that a repository without a working tree names",
+        files: &[
+            ("outside/r.git/config", "[core]\nbare = true\nhooksPath = ../hooks\n"),
+            ("outside/r.git/HEAD", "ref: refs/heads/main\n"),
+            ("outside/r.git/objects/x", ""),
+            ("outside/r.git/refs/x", ""),
+            ("outside/hooks/x", ""),
+        ],
+        directory: "outside",
+        writable: &[],
+        lines: &["echo EVIL-4711 > hooks/pre-receive"],
+        planted: &["outside/hooks/pre-receive"],
+    },
+    PlantedRow {
+        name: "a hook in a repository without a working tree that is writable",
+        files: BARE,
+        directory: "work",
+        writable: &["outside"],
+        lines: &["echo EVIL-4711 > '{top}/outside/hooks/pre-receive'; echo EVIL-4711 >> '{top}/outside/config'"],
+        planted: &["outside/hooks/pre-receive", "outside/config"],
+    },
+    PlantedRow {
+        name: "a setting in a repository without a working tree that is the workspace",
+        files: BARE,
+        directory: "outside",
+        writable: &[],
+        lines: &["mv hooks h; mkdir hooks; echo EVIL-4711 > hooks/pre-receive; echo EVIL-4711 > info/attributes"],
+        planted: &["outside/hooks/pre-receive", "outside/info/attributes"],
+    },
+    PlantedRow {
+        name: "a hook that a further working tree names",
+        files: &[
+            ("work/.git/worktrees/t/config.worktree", "[core]\nhooksPath = ../../work/hooks\n"),
+            ("work/.git/worktrees/t/gitdir", "../../../../outside/t/.git\n"),
+            ("outside/t/.git", "gitdir: ../../work/.git/worktrees/t\n"),
+            ("work/hooks/x", ""),
+        ],
+        directory: "work",
+        writable: &[],
         lines: &["echo EVIL-4711 > hooks/pre-commit"],
         planted: &["work/hooks/pre-commit"],
     },
