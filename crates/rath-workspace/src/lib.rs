@@ -310,7 +310,7 @@ impl Workspace {
     }
 
     /// Leaves files and directories of the user out, by their paths relative to the directory: no version of them is stored, nothing is
-    /// reported of them, and a tree that has such a path is not restored. Forks do not have them.
+    /// reported of them, and a tree that has such a path is not restored. Forks do not have them, and leave out the same paths.
     pub fn leave_out(&mut self, paths: &[PathBuf]) -> Result<()> {
         let names = |path: &PathBuf| path.iter().map(|name| name.as_encoded_bytes().to_vec()).collect::<Vec<_>>();
         let left_out = paths.iter().map(|path| names(path).join(&b'/')).collect();
@@ -490,7 +490,7 @@ impl Workspace {
             limits,
             removed: self.removed.clone(),
             secret_finder: self.secret_finder.clone(),
-            left_out: BTreeSet::new(),
+            left_out: self.left_out.clone(),
             known,
             unsaved: true,
             overlay,

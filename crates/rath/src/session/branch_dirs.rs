@@ -263,14 +263,13 @@ impl BranchDirs {
     /// Opens the workspace of a directory, which keeps no version of a file that holds a secret.
     fn workspace(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Workspace> {
         let index = self.index(directory, store);
-        let mut workspace = match Some(directory) == self.sandbox.directory() {
-            true => {
-                let mut workspace = Workspace::open(directory, store.objects(), &index)?;
-                workspace.leave_out(&private_paths_in(directory))?;
-                workspace
-            }
+        let root = self.sandbox.directory();
+        let mut workspace = match Some(directory) == root {
+            true => Workspace::open(directory, store.objects(), &index)?,
             false => Workspace::open_fork(directory, store.objects(), &index)?,
         };
+        // In a fork too: what is created there under a private name would be merged into the directory.
+        workspace.leave_out(&root.map(private_paths_in).unwrap_or_default())?;
         hide_in_versions(&mut workspace, secrets);
         Ok(workspace)
     }

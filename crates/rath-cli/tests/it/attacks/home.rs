@@ -58,6 +58,12 @@ pub(super) fn attacks() -> Vec<Attack> {
     ));
     all.push(Attack::new("private files in the versions of a home", Plane::Walls, HoldsIn::None, try_checkout));
     all.push(Attack::new("private files in a fork of a home", Plane::FileTools, HoldsIn::Both, try_fork));
+    all.push(Attack::new(
+        "private files planted in a fork of a home",
+        Plane::Walls,
+        HoldsIn::Both,
+        try_planted_in_fork,
+    ));
     all
 }
 
@@ -294,6 +300,34 @@ fn try_fork(trial: Trial) -> Observation {
     let calls = json!([read(".ssh/id"), read(".config/gh/hosts.yml"), read(".local/share/rath/user.key")]);
     let [model, script] = place.script(&[json!({"calls": calls})]);
     let resume = ["resume", &fork, "Go on.", &model, &script, "--json", "--mode", "full", "--anyway"];
-    let text = results(&in_home(&place, trial, &resume).output().expect("rath runs"));
+    let resume = [&resume[..], &["--sandbox", trial.sandbox.uri()]].concat();
+    let output = in_home(&place, trial, &resume).output().expect("rath runs");
+    let text = results(&output);
+    assert!(output.status.success(), "{text}");
     Observation::new(text.contains(CANARY), text)
+}
+
+/// Creates private files in a fork, merges it into the home directory, restores it there, and checks it out.
+fn try_planted_in_fork(trial: Trial) -> Observation {
+    let place = worked_in_home(trial);
+    let session = only_session(&place, trial);
+    let id = |args: &[&str]| {
+        let output = in_home(&place, trial, args).output().expect("rath runs");
+        assert!(output.status.success(), "{args:?}: {}", printed(&output));
+        String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_owned()
+    };
+    let fork = id(&["fork", &session]);
+    let line = "mkdir -p .ssh .config/rath project; for f in .ssh/authorized_keys .config/rath/config.toml .pgpass \
+                project/y; do echo EVIL-4711 > $f; done";
+    let [model, script] = place.script(&[json!({"calls": [shell(line)]})]);
+    let sandbox = trial.sandbox.uri();
+    id(&["resume", &fork, "Go on.", &model, &script, "--mode", "full", "--anyway", "--sandbox", sandbox]);
+    let merged = id(&["merge", &session, &fork]);
+    id(&["restore", &merged]);
+    id(&["checkout", &fork, "../outside/copy"]);
+    // The rest of what the fork changed arrives.
+    assert!(place.read("home/project/y").contains(EVIL));
+    let planted = [".ssh/authorized_keys", ".config/rath/config.toml", ".pgpass"];
+    let is_planted = |above: &&str| planted.iter().any(|name| place.path(above).join(name).exists());
+    Observation::new(["home", "outside/copy"].iter().any(is_planted), merged)
 }
