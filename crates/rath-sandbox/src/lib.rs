@@ -115,7 +115,7 @@ pub use self::files::{ByteRange, Digest, DirEntry, FileKind, RATH_DIR, is_tempor
 pub use self::isolated::Isolated;
 #[cfg(all(unix, feature = "process"))]
 pub use self::local::Local;
-pub use self::private_paths::{home_directories, private_paths_in};
+pub use self::private_paths::{home_directories, own_data_directory, private_paths_in, resolved};
 #[cfg(all(target_os = "linux", feature = "process"))]
 pub use self::process::hide_environment;
 pub use self::registry::Registry;

@@ -121,7 +121,16 @@ pub(crate) fn named_homes() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns a path without links, as far as it is there.
-pub(crate) fn resolved(path: &Path) -> PathBuf {
+///
+/// ```
+/// use std::path::Path;
+///
+/// let here = std::env::current_dir()?.canonicalize()?;
+/// assert_eq!(rath_sandbox::resolved(&here.join("./missing")), here.join("missing"));
+/// assert_eq!(rath_sandbox::resolved(Path::new("/..")), Path::new("/"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     match found.map(|(above, found)| (found, path.strip_prefix(above))) {
         // A path with a slash at its end is none of a file.
@@ -138,8 +147,16 @@ pub(crate) fn own_directories() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns the directory of the user's key, which is hidden from commands wherever it is; none if the user has no home directory.
-pub(crate) fn own_data_directory() -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+///
+/// ```
+/// if let Some(directory) = rath_sandbox::own_data_directory() {
+///     assert!(directory.ends_with("rath"));
+/// }
+/// ```
+pub fn own_data_directory() -> Option<PathBuf> {
+    let variable = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_DATA_HOME" };
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    // Without a variable the system knows the home directory of the user. One that does not exist is not created.
     let home = || std::env::home_dir().filter(|home| home.is_absolute() && home.is_dir());
     named.or_else(|| home().map(|home| home.join(".local/share"))).map(|data| data.join("rath"))
 }

@@ -94,12 +94,16 @@ impl Session {
 
     /// Returns the subject of the last question about a call; none if the call was not asked about.
     fn asked_subject(&self, call: &CallId, origin: CallOrigin) -> Option<Digest> {
-        let newest = self.as_record().newest_first().take_while(|step| step.id() != origin.answer);
-        let mut newest = newest.take_while(|step| !step.voids_earlier_decisions());
-        newest.find_map(|step| match step.chunk() {
+        self.chunks_about(origin).find_map(|chunk| match chunk {
             Chunk::Asked(asked) if asked.call == *call => asked.subject,
             _ => None,
         })
+    }
+
+    /// Returns the chunks in which a decision about a call can be in force, from the newest back to the answer that asks for the call.
+    pub(crate) fn chunks_about(&self, origin: CallOrigin) -> impl Iterator<Item = &Chunk> {
+        let since_answer = self.as_record().newest_first().take_while(move |step| step.id() != origin.answer);
+        since_answer.take_while(|step| !step.voids_earlier_decisions()).map(|step| step.chunk())
     }
 
     /// Returns the open call with this id, or an error if it is never made.

@@ -8,7 +8,7 @@ use std::fs::{FileType, Metadata};
 use std::io::{self, ErrorKind as IoKind};
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::RATH_DIR;
+use crate::sandbox::{RATH_DIR, resolved};
 
 /// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files, and between
 /// them directories of rath's own: see [`inner_dirs`].
@@ -123,11 +123,7 @@ fn check_owner(_: &Path, _: &Metadata) -> io::Result<()> {
 /// ```
 pub fn path_within_reach(store: &Path, directory: &Path) -> Option<PathBuf> {
     let (store, directory) = (std::path::absolute(store).ok()?, directory.canonicalize().ok()?);
-    // The nearest directory that exists has a canonical path.
-    let (above, canonical) = store.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)))?;
-    let rest = store.strip_prefix(above).ok()?;
-    // Joining nothing would add a slash.
-    let store = if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
+    let store = resolved(&store);
     let inside = store.strip_prefix(directory).ok()?;
     inside.components().all(|part| part.as_os_str() != RATH_DIR).then(|| inside.to_owned())
 }
@@ -151,16 +147,13 @@ pub fn path_within_reach(store: &Path, directory: &Path) -> Option<PathBuf> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn home_file_within_reach(file: &Path, home: &Path, hidden: &Path, directory: &Path) -> bool {
-    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let (home, directory) = (canonical(home), canonical(directory));
+    let (home, directory) = (resolved(home), resolved(directory));
     // The place of a link, and the file that it leads to: either can be replaced.
     let places = file.ancestors().take_while(|above| *above != home).filter(|above| above.is_symlink()).chain([file]);
     let is_hidden = |place: &Path| home.starts_with(&directory) && place.starts_with(home.join(hidden));
     places.into_iter().any(|place| {
-        let parent = place.parent().map(canonical).unwrap_or_default();
+        let parent = place.parent().map(resolved).unwrap_or_default();
         let named = parent.join(place.file_name().unwrap_or_default());
-        [named, canonical(place)]
-            .iter()
-            .any(|place| path_within_reach(place, &directory).is_some() && !is_hidden(place))
+        [named, resolved(place)].iter().any(|place| path_within_reach(place, &directory).is_some() && !is_hidden(place))
     })
 }

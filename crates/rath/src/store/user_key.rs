@@ -19,6 +19,7 @@ use rath_record::codec::Signature;
 use rath_record::{BranchId, StepId};
 
 use super::rath_dir::home_file_within_reach;
+use crate::sandbox::{own_data_directory, resolved};
 
 /// The length of a key, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
@@ -51,8 +52,7 @@ impl UserKey {
 
     /// Reads the key of the user who runs this process, and creates it on first use. Blocks.
     pub fn load_blocking() -> io::Result<Self> {
-        let directory = data_directory().ok_or_else(|| io::Error::other("there is no home directory"))?;
-        let directory = directory.join("rath");
+        let directory = own_data_directory().ok_or_else(|| io::Error::other("there is no home directory"))?;
         let path = directory.join("user.key");
         match read_key(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -151,28 +151,18 @@ pub(crate) fn location_of(path: &Path) -> String {
 
 /// Returns the path of the user's key if tools that write in a directory could reach it, or if the directory is in that of the key.
 pub(crate) fn key_within_reach(directory: &Path) -> Option<PathBuf> {
-    let data = data_directory()?;
-    let own = data.join("rath");
+    let own = own_data_directory()?;
+    let data = own.parent()?;
     let key = own.join("user.key");
     // Sandboxes hide the directory of the key: the usual one in a workspace that has the home directory, and one that `XDG_DATA_HOME`
     // names in every workspace above it.
     let home = std::env::home_dir().filter(|home| data == home.join(".local/share"));
     let (above, hidden) = match &home {
-        Some(home) => (home, Path::new(".local/share/rath")),
-        None => (&data, Path::new("rath")),
+        Some(home) => (home.as_path(), Path::new(".local/share/rath")),
+        None => (data, Path::new("rath")),
     };
-    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let is_in_own = canonical(directory).starts_with(canonical(&own));
+    let is_in_own = resolved(directory).starts_with(resolved(&own));
     (is_in_own || home_file_within_reach(&key, above, hidden, directory)).then_some(key)
-}
-
-/// Returns the directory for a user's data.
-fn data_directory() -> Option<PathBuf> {
-    let variable = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_DATA_HOME" };
-    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    // Without a variable the system knows the home directory of the user. One that does not exist is not created.
-    let home = || std::env::home_dir().filter(|home| home.is_absolute() && home.is_dir());
-    named.or_else(|| home().map(|home| home.join(".local").join("share")))
 }
 
 fn read_key(path: &Path) -> io::Result<UserKey> {

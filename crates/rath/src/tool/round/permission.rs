@@ -93,9 +93,7 @@ fn record_question(session: &mut Session, call: &Call, ready: &ReadyCall, (why, 
 
 /// Returns the approval of a call, if it is in force.
 fn approval<'a>(session: &'a Session, plan: &CallPlan) -> Option<&'a Approved> {
-    let newest = session.as_record().newest_first().take_while(|step| step.id() != plan.origin.answer);
-    let mut newest = newest.take_while(|step| !step.voids_earlier_decisions());
-    newest.find_map(|step| match step.chunk() {
+    session.chunks_about(plan.origin).find_map(|chunk| match chunk {
         Chunk::Approved(approved) if approved.origin == Some(plan.origin) => Some(approved),
         _ => None,
     })
