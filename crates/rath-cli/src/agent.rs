@@ -17,11 +17,11 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
-use crate::last_mode::{last_mode, mode_note};
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
 use crate::signals;
+use crate::strictness::{RecordedMode, last_mode, mode_note};
 
 /// The options that set up an agent.
 #[derive(clap::Args)]
@@ -98,8 +98,8 @@ pub(crate) fn secrets() -> Secrets {
 }
 
 impl AgentArgs {
-    pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>) -> Self {
-        AgentArgs { model, system, sandbox, network: false, mode: None, turns: DEFAULT_TURNS, json: false }
+    pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>, mode: Option<Mode>) -> Self {
+        AgentArgs { model, system, sandbox, network: false, mode, turns: DEFAULT_TURNS, json: false }
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
@@ -147,8 +147,11 @@ impl AgentArgs {
             // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
             // of each kind.
             let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
-            last_mode.filter(is_kept).unwrap_or(mode)
+            last_mode.map(RecordedMode::mode).filter(is_kept).unwrap_or(mode)
         });
+        if self.mode.is_none() {
+            last_mode.into_iter().for_each(RecordedMode::explain);
+        }
         let loosest = unattended_mode(&sandbox);
         print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
             .await?;
@@ -162,7 +165,7 @@ impl AgentArgs {
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         let mut session = if is_there { session } else { session.to(sandbox) };
         // A run without calls leaves no other trace of a mode that the next one would not choose by itself.
-        if last_mode.map_or(mode < loosest, |last| last != mode) {
+        if last_mode.map_or(mode < loosest, |last| last != RecordedMode::Named(mode)) {
             session.push(mode_note(mode));
         }
         Ok(PlacedSession { session: session.under(policy), questions, directory })
@@ -368,7 +371,7 @@ fn unattended_mode(sandbox: &Sandbox) -> Mode {
 }
 
 /// Returns `true` if an agent ran in a session, or a person adopted it: then the session says where its tools run.
-fn has_begun(session: &Session) -> bool {
+pub(crate) fn has_begun(session: &Session) -> bool {
     let is_begin = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Adopted(_));
     session.as_record().newest_first().any(|step| is_begin(step.chunk()))
 }

@@ -9,7 +9,6 @@ mod escape;
 mod events;
 mod hidden;
 mod json;
-mod last_mode;
 mod output;
 mod retention;
 mod sandboxes;
@@ -19,6 +18,7 @@ mod signals;
 #[cfg(not(unix))]
 #[path = "signals_unsupported.rs"]
 mod signals;
+mod strictness;
 
 use std::process::ExitCode;
 

@@ -8,11 +8,12 @@ use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network, home_di
 
 use crate::output::{self, Exit, Failure};
 use crate::sessions::LoadedSession;
+use crate::strictness::Strictness;
 
 const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation: they can do anything you can";
 const WITHOUT_NAMESPACES: &str = "no namespaces here: commands create and remove files only in subdirectories";
 /// The number of processes that a sandbox allows by default: not worth a word.
-const DEFAULT_PROCESSES: u64 = 1024;
+pub(crate) const DEFAULT_PROCESSES: u64 = 1024;
 
 /// Fails if tools would write in the user's home directory, which the user did not ask for.
 pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
@@ -79,8 +80,6 @@ pub(crate) async fn strict_sandbox(
     chosen: Option<&str>,
     directory: &Path,
 ) -> Result<Sandbox, Failure> {
-    /// The options that restrict more than the default does.
-    const STRICT_OPTIONS: [&str; 7] = ["host", "memory", "processes", "file_size", "cpu_time", "output", "hide"];
     let usage = |error: rath::sandbox::Error| Failure::from(error).with_exit(Exit::Usage);
     let keep_out = |sandbox: Sandbox| {
         loaded.path().into_iter().for_each(|path| sandbox.keep_out(path));
@@ -89,21 +88,7 @@ pub(crate) async fn strict_sandbox(
     if let Some(uri) = chosen {
         return Sandbox::open(uri).map(keep_out).map_err(usage);
     }
-    let mut uri = Sandbox::isolated(directory).uri().to_owned();
-    let mut had_namespaces = false;
-    for step in loaded.session.as_record().steps() {
-        let Chunk::Placed(placed) = step.chunk() else { continue };
-        let Some(place) = placed.place.strip_prefix("isolated:") else { continue };
-        let options = place.split_once('?').map_or("", |(_, options)| options);
-        had_namespaces |= !options.split('&').any(|option| option == "walls=landlock");
-        let is_strict = |option: &&str| STRICT_OPTIONS.iter().any(|name| option.split('=').next() == Some(name));
-        for option in options.split('&').filter(is_strict).filter(|option| *option != "host=read-only") {
-            uri.push(if uri.contains('?') { '&' } else { '?' });
-            uri.push_str(option);
-        }
-    }
-    let sandbox = Sandbox::open(&uri).map_err(usage)?;
-    Ok(keep_out(if had_namespaces { sandbox } else { usable_sandbox(sandbox).await }))
+    Strictness::of([loaded]).isolate(directory).await.map(keep_out)
 }
 
 /// Describes the restrictions of a sandbox on one line.

@@ -202,6 +202,8 @@ pub(crate) struct LoadedSession {
     pub(crate) session: Session,
     /// All steps that were read with the session.
     pub(crate) lineage: Lineage,
+    /// All steps of the session that was named, also those after the step that was named with it.
+    pub(crate) whole: Lineage,
     pub(crate) source: Source,
     /// The name of the session on a command line.
     name: String,
@@ -463,7 +465,8 @@ async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
     let rath::StoredSession { session, summary: listed, damage } = store.read(branch).await?;
     let (lineage, name) = (session.lineage(), branch.short());
-    Ok(LoadedSession { session, lineage, source: Source::Store(store, Box::new(listed), damage), name, option })
+    let (whole, source) = (lineage.clone(), Source::Store(store, Box::new(listed), damage));
+    Ok(LoadedSession { session, lineage, whole, source, name, option })
 }
 
 /// Reads a session file.
@@ -471,7 +474,8 @@ pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
     let opened = Session::open(path).await?;
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    Ok(LoadedSession { session: opened.session.hiding(secrets()), lineage: opened.lineage, source, name, option })
+    let (session, lineage) = (opened.session.hiding(secrets()), opened.lineage);
+    Ok(LoadedSession { session, whole: lineage.clone(), lineage, source, name, option })
 }
 
 /// Finds the session in the store that `name` means.

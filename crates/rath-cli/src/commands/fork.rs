@@ -6,9 +6,9 @@ use rath::{BranchId, Session};
 use serde_json::json;
 
 use crate::agent;
-use crate::last_mode::{last_mode, mode_note};
 use crate::output::{self, CommandResult, Failure};
 use crate::sessions::{self, LoadedSession, Source, StoreArg};
+use crate::strictness::Strictness;
 
 /// Start a new branch from a session, or from one of its steps
 ///
@@ -44,10 +44,9 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
     };
     let is_newest = from == Some(listed.head);
     if !is_newest {
-        // A branch from before the first mode is as strict as the session that it is taken from.
-        let mode = last_mode(&store.read(listed.branch).await?.session);
-        let stricter = mode.filter(|mode| last_mode(&fork).is_none_or(|earlier| *mode < earlier));
-        stricter.into_iter().for_each(|mode| _ = fork.push(mode_note(mode)));
+        let strictness = Strictness::of([&loaded]);
+        strictness.keep_place(&mut fork).await?;
+        strictness.keep_mode(&mut fork);
     }
     let fork = fork.record(store).await?;
     if is_newest {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, LoadedSession, Source, StoreArg};
+use crate::strictness::Strictness;
 
 /// Join two sessions and their files
 ///
@@ -58,6 +59,7 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     for loaded in [&ours, &theirs] {
         args.require.iter().try_for_each(|check| require(loaded, check))?;
     }
+    let strictness = Strictness::of([&ours, &theirs]);
     let (loaded, names) = (&ours, (ours.name(), theirs.name()));
     let (ours, theirs) = (&ours.session, &theirs.session);
     let compared = ours.compare(theirs);
@@ -74,7 +76,9 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         MergeStrategy::Ancestor => Strategy::Ancestor,
         MergeStrategy::Concat => Strategy::Concat,
     };
-    let merged = ours.merge_by(theirs, strategy).await.map_err(|error| loaded.explain(error))?;
+    let mut merged = ours.merge_by(theirs, strategy).await.map_err(|error| loaded.explain(error))?;
+    strictness.keep_place(&mut merged).await?;
+    strictness.keep_mode(&mut merged);
     let merged = merged.record(&store).await?;
     let can_write = merged.conflicts().is_empty() && merged.tree().is_some();
     let written = if can_write { merged.update_files().await } else { Ok(None) };

@@ -17,6 +17,7 @@ use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 use crate::sessions::{LoadedSession, SessionArg, Source};
 use crate::signals;
+use crate::strictness::Strictness;
 
 /// Repeat a session and compare it with the record
 ///
@@ -41,10 +42,13 @@ pub(crate) struct ReplayArgs {
     system: Option<String>,
     /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY
     ///
-    /// Default with --from: where they ran. Default with --tools: an empty directory, isolated at least as strictly as when
+    /// Default with --from: where they ran, as strictly as in the whole session. Default with --tools: an empty directory, isolated at least as strictly as when
     /// they ran.
     #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
+    /// The calls that are made without asking: read-only, ask, workspace or full (default: the strictest mode of the session)
+    #[arg(long, value_name = "MODE", requires = "from")]
+    mode: Option<Mode>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -170,8 +174,16 @@ async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) ->
         (Chunk::Assistant(_), Some(before)) => before,
         _ => step,
     };
-    let agent_args = AgentArgs::new(args.model.clone().unwrap_or_default(), args.system.clone(), args.sandbox.clone());
-    let session = loaded.session.at(step.id())?.hiding(agent::secrets());
+    let (model, system, sandbox) = (args.model.clone(), args.system.clone(), args.sandbox.clone());
+    let agent_args = AgentArgs::new(model.unwrap_or_default(), system, sandbox, args.mode);
+    let mut session = loaded.session.at(step.id())?.hiding(agent::secrets());
+    let strictness = Strictness::of([loaded]);
+    if args.sandbox.is_none() {
+        strictness.keep_place(&mut session).await?;
+    }
+    if args.mode.is_none() {
+        strictness.keep_mode(&mut session);
+    }
     let agent = agent_args.agent(Some(&session)).await?;
     let mut placed = agent_args.place(session).await?;
     if let Source::Store(store, ..) = &loaded.source {

@@ -3,6 +3,7 @@
 //! The second run shows that the first is no empty promise: the attack is a real one, and the observation finds its harm. The
 //! table is run as root and as an ordinary user, and in each sandbox in which the guard is promised to hold.
 
+mod branches;
 mod file_paths;
 mod file_races;
 mod guarded_files;

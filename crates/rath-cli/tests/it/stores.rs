@@ -727,7 +727,7 @@ fn replay_repeats_a_session() {
             - STEP  tool result: call_2_2 failed: exit code 3  [agent]
             - STEP  assistant: It says hello.  [agent]  (1838 in, 4 out)
             + STEP  forked
-            + STEP  sandbox: isolated:.
+            + STEP  sandbox: isolated:work
             + STEP  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             + STEP  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
             usage
@@ -736,7 +736,7 @@ fn replay_repeats_a_session() {
             last words
             - It says hello.
             + I would rather not look.
-            ! sandbox: writes only in FOLDER, no network
+            ! sandbox: writes only in FOLDER/work, no network
             ! done in TIME: 1,743 tokens
             ! saved as S2
             exit 0
