@@ -304,3 +304,40 @@ fn amount(limit: &str) -> u64 {
         UNITS.iter().find_map(|(unit, size)| Some((limit.strip_suffix(*unit)?, *size))).unwrap_or((&limit, 1));
     number.parse().map_or(0, |number: u64| number.saturating_mul(unit))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_has_all_restrictions_and_only_the_access_that_all_sandboxes_had() {
+        let rows: [(&[&str], &str); 9] = [
+            (&["isolated:.", "isolated:.?hide=a&memory=1g"], "memory=1g&hide=a"),
+            (&["isolated:.?memory=1g&hide=a", "isolated:.?memory=900m&hide=b"], "memory=900m&hide=a&hide=b"),
+            (&["isolated:.?cpu_time=90s", "local:.?cpu_time=8s&file_size=2k"], "file_size=2k&cpu_time=8s"),
+            (&["isolated:.?processes=2000&output=1g", "isolated:."], ""),
+            (&["isolated:.?processes=2000", "isolated:.?processes=3000"], "processes=2000"),
+            (&["isolated:.?network=on&git=write", "isolated:.?git=write"], "git=write"),
+            (&["isolated:.?network=on", "isolated:.?network=example.com"], ""),
+            (&["isolated:.?write=/w&show=/s", "isolated:.?show=/s&write=/w", "local:."], "write=/w&show=/s"),
+            (&["isolated:.?host=hidden&walls=landlock", "isolated:."], "host=hidden"),
+        ];
+        for (places, expected) in rows {
+            let places: Vec<_> = places.iter().filter_map(|place| RecordedPlace::parse(place)).collect();
+            let base = places[0].clone();
+            let strictness = Strictness { mode: None, asked_before_commands: false, places, last_place: None };
+            let options = [strictness.strict_options(&base), strictness.shared_access()].concat().join("&");
+            assert_eq!(options, expected);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_hidden_in_another_directory_is_hidden_there_too() {
+        let hidden = RecordedPlace::parse("isolated:/?hide=a").expect("a place");
+        let base = RecordedPlace::parse("isolated:/usr").expect("a place");
+        let places = vec![hidden];
+        let strictness = Strictness { mode: None, asked_before_commands: false, places, last_place: None };
+        assert_eq!(strictness.strict_options(&base), ["hide=a", "hide=//a"]);
+    }
+}
