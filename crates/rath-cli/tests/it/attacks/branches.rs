@@ -1,10 +1,11 @@
 //! The law of branches: a branch from an earlier step, a merge, and a session of which a step was forgotten do nothing that the session
-//! itself could not do, in every mode and sandbox.
+//! itself could not do, in every mode and sandbox. A replay leaves no file behind that the run put back.
 
 use std::cell::Cell;
 
 use serde_json::json;
 
+use super::SandboxKind;
 use super::place::{CANARY, Place, printed, shell};
 
 const MODES: [&str; 4] = ["read-only", "ask", "workspace", "full"];
@@ -24,6 +25,20 @@ fn a_branch_is_as_strict_as_an_isolated_session_with_restrictions() {
 #[test]
 fn a_branch_is_as_strict_as_a_local_session() {
     check_all("local:.");
+}
+
+#[test]
+fn a_replay_puts_back_the_files_that_the_run_put_back() {
+    let place = Place::new();
+    place.write("work/copy/.vscode/tasks.json", "old");
+    place.write("work/.vscode/tasks.json", "old");
+    let line = "echo x | tee .envrc .vscode/tasks.json > new";
+    let run = place.agent(SandboxKind::Isolated, &[shell(line)], &[]);
+    assert!(run.status.success(), "{}", printed(&run));
+    let replayed = place.rath(&["replay", &place.session(), "--tools", "--sandbox", "isolated:copy"]);
+    assert!(replayed.status.success(), "{}", printed(&replayed));
+    let files = [".envrc", ".vscode/tasks.json", "new"].map(|name| place.read(&format!("work/copy/{name}")));
+    assert_eq!(files, ["", "old", "x\n"]);
 }
 
 /// Fails with a list of all branches that did more than their session.

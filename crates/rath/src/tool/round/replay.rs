@@ -1,15 +1,19 @@
 //! A round of calls in a replay: starts and results in the order of the recording.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use rath_record::chunk::{Call, CallOrigin, Chunk, Outcome, ToolResult, ToolStarted};
+use rath_record::chunk::{Call, CallOrigin, Change, Chunk, Effect, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::Progress;
 use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
 use super::permission::denial;
 use super::{CallAction, CallEnd, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate, undecided};
-use crate::session::{Divergence, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, recorded_failure};
+use crate::policy::{ActivePolicy, Mode, Policy};
+use crate::session::{
+    Divergence, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, lossy_path, recorded_failure,
+};
 use crate::tool::ToolCx;
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
@@ -195,6 +199,7 @@ impl ReplayedCall {
         if let (CallAction::Make(ready), Some(cx)) = (&self.action, &self.cx)
             && is_made_again(replay, ready, recorded)
         {
+            let again = PutBackAgain::before(session, replay, recorded).await?;
             let mut said = {
                 // A tool that only runs workflows waits for nothing but the recording, so it does not count as running.
                 let _guard = (!ready.tool.tool().only_runs_workflows()).then(|| replay.begin_tool());
@@ -203,6 +208,9 @@ impl ReplayedCall {
                     CallEnd::Paused => CallOutcome::new(Outcome::Failed, "waiting for approval"),
                 }
             };
+            if let Some(again) = again {
+                said.text.push_str(&again.after(session, recorded).await?);
+            }
             // Secrets are hidden as they would be in the record.
             said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
             replay.ensure_not_diverged(session)?;
@@ -219,6 +227,52 @@ impl ReplayedCall {
     fn result(&self, said: &CallOutcome) -> ToolResult {
         let (output, whole) = truncate(said.text.clone(), said.limit);
         ToolResult::new(self.call.id.clone(), said.outcome, output).with_whole(whole)
+    }
+}
+
+/// The files that a recorded call was not allowed to change. They are put back when it is made again.
+struct PutBackAgain {
+    paths: HashSet<String>,
+    policy: Arc<ActivePolicy>,
+}
+
+impl PutBackAgain {
+    /// Looks at the files before a call is made again; none if no file was put back.
+    async fn before(session: &Session, replay: &Replay, recorded: &ToolResult) -> Result<Option<Self>> {
+        let paths: HashSet<String> = recorded.put_back.iter().chain(&recorded.not_put_back).cloned().collect();
+        if paths.is_empty() || replay.branch_dirs().is_none() {
+            return Ok(None);
+        }
+        // A rule that fits more files than the path has them backed up in vain.
+        let rules = paths.iter().filter_map(|path| format!("deny write {}", lossy_path(path)).parse().ok());
+        let policy = Arc::new(ActivePolicy::new(Policy::new(Mode::Full).rules(rules)));
+        let guarding = policy.clone();
+        session.with_dir(move |dirs, dir| dirs.observe(&dir, None, Some(&guarding)).map(drop)).await?;
+        Ok(Some(PutBackAgain { paths, policy }))
+    }
+
+    /// Puts the files back, and returns the lines about it: the recorded ones, if they are true again.
+    async fn after(self, session: &Session, recorded: &ToolResult) -> Result<String> {
+        let PutBackAgain { paths, policy } = self;
+        let refuse = move |effect: &Effect| {
+            let is_refused = match &effect.change {
+                Change::Renamed { from } => paths.contains(from) || paths.contains(&effect.path),
+                _ => paths.contains(&effect.path),
+            };
+            is_refused.then(|| "as recorded".to_owned())
+        };
+        let looked = session.with_dir(move |_, dir| dir.changes_except(Some(&policy), refuse)).await?;
+        let report = looked.put_back;
+        let is_same = |files: &[(String, String)], recorded: &[String]| files.iter().map(|(path, _)| path).eq(recorded);
+        let is_repeated =
+            is_same(&report.restored, &recorded.put_back) && is_same(&report.failed, &recorded.not_put_back);
+        let lines = |titles: [&str; 2]| -> Option<String> {
+            let text = recorded.whole.as_ref().unwrap_or(&recorded.output).as_str()?;
+            let start = titles.iter().find_map(|title| text.rfind(&format!("\n[{title}: ")))?;
+            Some(text[start..].to_owned())
+        };
+        let repeated = is_repeated.then(|| lines(["put back as before", "not put back"])).flatten();
+        Ok(repeated.unwrap_or_else(|| report.describe().map(|line| format!("\n[{line}]")).collect()))
     }
 }
 
