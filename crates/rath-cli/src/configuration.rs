@@ -268,7 +268,8 @@ fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Sect
     Ok(section)
 }
 
-/// Says which rules have no effect because their path begins at the root of the machine, or leads through a link.
+/// Says which rules have no effect because their path begins at the root of the machine, or leads through a link: a rule that
+/// allows has to fit the path without links.
 fn warn_without_effect(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
     let Some(directory) = directory.map(canonical) else { return };
     for (rule, source) in rules {
@@ -281,8 +282,11 @@ fn warn_without_effect(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
         }
         let path = text.split_once(" read ").or_else(|| text.split_once(" write ")).map_or("", |(_, path)| path);
         // Up to the first name that is a pattern.
-        let names =
-            path.split('/').filter(|name| !name.is_empty()).take_while(|name| !name.contains(['*', '?', '[', '\\']));
+        let is_allowing = rule.permission() == Permission::Allow;
+        let names = path
+            .split('/')
+            .filter(|name| is_allowing && !name.is_empty())
+            .take_while(|name| !name.contains(['*', '?', '[', '\\']));
         let mut above = directory.clone();
         for name in names.take(path.trim_matches('/').matches('/').count()) {
             above.push(name);

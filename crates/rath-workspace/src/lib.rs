@@ -620,6 +620,22 @@ impl Snapshot {
         }
     }
 
+    /// Returns the paths of all links.
+    pub fn links(&self) -> Vec<String> {
+        let (mut links, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                if let Some(child) = dir.child(entry) {
+                    rest.push((changes::join_path(&path, dir.name(entry)), child));
+                } else if entry.stat.file_type() == dir::FileType::Link {
+                    links.push(paths::path_text(&changes::join_path(&path, dir.name(entry))).into_owned());
+                }
+            }
+        }
+        links.sort();
+        links
+    }
+
     /// Returns the directories that could not be listed.
     pub fn unlistable(&self) -> Vec<String> {
         let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);

@@ -16,6 +16,7 @@ mod file;
 pub mod flow;
 pub mod gc;
 pub mod interchange;
+mod links;
 pub mod memory;
 mod place;
 pub mod policy;

@@ -8,9 +8,10 @@ mod guarded;
 mod rule;
 mod shell;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -24,7 +25,8 @@ pub use rule::{Permission, Rule, RuleError};
 pub(crate) use shell::is_inside;
 
 use self::guarded::is_inert;
-use self::rule::Subject;
+use self::rule::{PathPattern, Subject};
+use crate::links::Links;
 
 /// Decides about the calls of a session: by rules, and where no rule fits by a [`Mode`].
 ///
@@ -59,6 +61,8 @@ pub(crate) struct ActivePolicy {
     granted: Mutex<Vec<Rule>>,
     /// The files that a rule forbids to read, by their identity: under another name they are the same.
     hidden_files: Mutex<HashSet<FileIdentity>>,
+    /// The paths in a directory that are hidden, also because links lead to them, when it was looked at last.
+    hidden_paths: Mutex<HashMap<PathBuf, Arc<HashSet<PathBuf>>>>,
 }
 
 /// The identity of a file on this machine: a device, a number, and the time when it was created, since numbers are used again.
@@ -324,7 +328,12 @@ impl Policy {
 
 impl ActivePolicy {
     pub(crate) fn new(policy: Policy) -> Self {
-        ActivePolicy { policy, granted: Mutex::default(), hidden_files: Mutex::default() }
+        ActivePolicy {
+            policy,
+            granted: Mutex::default(),
+            hidden_files: Mutex::default(),
+            hidden_paths: Mutex::default(),
+        }
     }
 
     /// Adds rules that a person gave.
@@ -367,15 +376,47 @@ impl ActivePolicy {
         self.hidden_files.lock().unwrap_or_else(PoisonError::into_inner).extend(identity);
     }
 
+    /// Returns the paths in a directory that are hidden, also because links lead to them; none if it was not looked at.
+    pub(crate) fn hidden_paths(&self, directory: &Path) -> Option<Arc<HashSet<PathBuf>>> {
+        self.hidden_paths.lock().unwrap_or_else(PoisonError::into_inner).get(directory).cloned()
+    }
+
+    /// Sets the paths in a directory that are hidden.
+    pub(crate) fn set_hidden_paths(&self, directory: &Path, paths: HashSet<PathBuf>) {
+        let mut targets = self.hidden_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.insert(directory.to_owned(), Arc::new(paths));
+    }
+
+    /// Returns the patterns of rules that deny, each with the number of its rule.
+    fn denied_paths(&self) -> impl Iterator<Item = (usize, &PathPattern)> {
+        self.policy.rules.iter().enumerate().filter_map(|(nth, rule)| match rule.subject() {
+            Subject::Read(pattern) | Subject::Write(pattern) if rule.permission() == Permission::Deny => {
+                Some((nth, pattern))
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the links of a directory, with the names of those that a rule hides or guards.
+    pub(crate) fn hiding_links(&self, pairs: &[(String, String)]) -> Links {
+        let fits_below = self.denied_paths().any(|(_, pattern)| pattern.is_anchored());
+        let rules = |name: &str| self.denied_paths().filter(|(_, it)| it.matches(name)).map(|it| it.0).collect();
+        Links::new(pairs, fits_below, &rules)
+    }
+
+    /// Returns the links of a directory, with the names of those that a rule or the list of files that run unasked guards.
+    pub(crate) fn guarded_links(&self, pairs: &[(String, String)]) -> Links {
+        let guards = |name: &str| {
+            let rules = self.denied_paths().filter(|(_, pattern)| pattern.matches(name)).map(|it| it.0);
+            rules.chain((runs_later(name) == Some(RunsLater::Unasked)).then_some(usize::MAX)).collect()
+        };
+        Links::new(pairs, true, &guards)
+    }
+
     /// Returns true if not every call may leave a change of a file behind. `ignored_dir` is the ignored directory that it is in.
     pub(crate) fn guards(&self, path: &str, ignored_dir: Option<&str>) -> bool {
-        let denies = |rule: &Rule| match rule.subject() {
-            Subject::Read(pattern) | Subject::Write(pattern) => {
-                rule.permission() == Permission::Deny && pattern.matches(path)
-            }
-            _ => false,
-        };
-        self.policy.rules.iter().any(denies) || self.refuses_change(path, ignored_dir, false).is_some()
+        let is_denied = self.denied_paths().any(|(_, pattern)| pattern.matches(path));
+        is_denied || self.refuses_change(path, ignored_dir, false).is_some()
     }
 
     /// Returns the reason why a call may not leave a change of this file behind, if there is one. `ignored_dir` is the ignored

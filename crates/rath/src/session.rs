@@ -60,7 +60,7 @@ pub(crate) use files::checked;
 pub use files::{Bisected, CheckoutReport};
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::is_of_workspace;
-pub(crate) use put_back::{IgnoredDirs, PutBackReport};
+pub(crate) use put_back::{ChangedPaths, PutBackReport};
 pub use recording::Divergence;
 pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;

@@ -14,6 +14,7 @@ mod home;
 mod ignored_files;
 mod key_place;
 mod limits;
+mod linked_names;
 mod mounted_twice;
 mod open_calls;
 mod other_dirs;
@@ -209,6 +210,7 @@ fn attacks() -> Vec<Attack> {
         shell_lines::attacks(),
         guarded_files::attacks(),
         ignored_files::attacks(),
+        linked_names::attacks(),
         put_back::attacks(),
         home::attacks(),
         mounted_twice::attacks(),

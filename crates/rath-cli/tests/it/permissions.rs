@@ -478,18 +478,20 @@ fn tools_cannot_write_the_configuration() {
 }
 
 #[test]
-fn a_rule_that_leads_through_a_link_is_warned_about() {
+fn a_rule_that_allows_a_path_through_a_link_is_warned_about() {
     let place = Place::new("{\"text\": \"Done.\"}\n");
     std::fs::create_dir(place.path("app/real")).expect("made");
     std::os::unix::fs::symlink("real", place.path("app/conf")).expect("a link");
     for (rule, is_warned) in [
-        ("read conf/secret.txt", true),
-        ("write conf/*", true),
-        ("read real/secret.txt", false),
-        ("read conf", false),
-        ("read */conf/x", false),
+        ("allow = [\"read conf/secret.txt\"]", true),
+        ("allow = [\"write conf/*\"]", true),
+        ("allow = [\"read real/secret.txt\"]", false),
+        ("allow = [\"read conf\"]", false),
+        ("allow = [\"read */conf/x\"]", false),
+        ("deny = [\"read conf/secret.txt\"]", false),
+        ("ask = [\"write conf/*\"]", false),
     ] {
-        place.write("home/.config/rath/config.toml", &format!("[permissions]\ndeny = [\"{rule}\"]\n"));
+        place.write("home/.config/rath/config.toml", &format!("[permissions]\n{rule}\n"));
         let output = place.run_in("app", &[]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(error.contains("fits nothing: conf is a link"), is_warned, "{rule}: {error}");

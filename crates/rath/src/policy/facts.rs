@@ -18,6 +18,10 @@ pub(crate) struct CallFacts {
     pub(super) outside: Vec<String>,
     reads: Vec<String>,
     pub(super) writes: Vec<String>,
+    /// The names of links on the way to what the call reads.
+    read_names: Vec<String>,
+    /// The names of links on the way to what the call writes.
+    written_names: Vec<String>,
 }
 
 impl CallFacts {
@@ -72,19 +76,26 @@ impl CallFacts {
         self
     }
 
+    /// Adds the names on the way to paths that lead through links.
+    pub(crate) fn through(mut self, read_names: Vec<String>, written_names: Vec<String>) -> Self {
+        self.read_names.extend(read_names);
+        self.written_names.extend(written_names);
+        self
+    }
+
     fn runs_commands(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// Returns true if the call uses what a rule is about.
+    /// Returns true if the call uses what a rule is about, under any name on the way.
     pub(super) fn uses(&self, rule: &Rule) -> bool {
         match rule.subject() {
             Subject::Tool(pattern) => glob_matches(pattern, &self.tool),
             Subject::Command(pattern) => {
                 self.commands().any(|command| command.forms().iter().any(|form| command_matches(pattern, form)))
             }
-            Subject::Read(pattern) => self.reads.iter().any(|path| pattern.matches(path)),
-            Subject::Write(pattern) => self.all_writes().any(|path| pattern.matches(path)),
+            Subject::Read(pattern) => self.reads.iter().chain(&self.read_names).any(|path| pattern.matches(path)),
+            Subject::Write(pattern) => self.all_writes().chain(&self.written_names).any(|path| pattern.matches(path)),
             Subject::Host(_, pattern) => {
                 // A host that cannot be compared may be any.
                 let may_be = |host: &String| HostName::parse(host).is_none_or(|host| pattern.overlaps(&host));
@@ -120,7 +131,8 @@ impl CallFacts {
                 _ if self.lines.iter().any(ShellLine::is_unclear) => return None,
                 _ => self.commands().map(|it| command(&it.text())).collect::<Option<_>>()?,
             };
-            let paths = self.reads.iter().map(|path| read(path)).chain(self.all_writes().map(|path| write(path)));
+            let writes = self.writes_to_allow().map(|path| write(path));
+            let paths = self.reads.iter().map(|path| read(path)).chain(writes);
             let servers = self.servers.iter().map(|name| server(name));
             commands.into_iter().map(Some).chain(paths).chain(servers).collect()
         };
@@ -147,7 +159,7 @@ impl CallFacts {
         let mut own: Vec<String> = self
             .commands()
             .map(|command| format!("command {}", exact_command(&command.text())))
-            .chain(self.all_writes().map(|path| format!("write {}", exact_path(path))))
+            .chain(self.writes_to_allow().map(|path| format!("write {}", exact_path(path))))
             .collect();
         if own.is_empty() || self.needs_approval {
             own = vec![format!("tool {}", exact_command(&self.tool))];
@@ -173,13 +185,23 @@ impl CallFacts {
 
     /// Returns a file that the call writes and that other programs run unasked.
     pub(super) fn runs_unasked(&self) -> Option<&str> {
-        self.all_writes().find(|path| runs_later(path) == Some(RunsLater::Unasked)).map(String::as_str)
+        self.all_writes().chain(&self.written_names).find(|path| is_run_unasked(path)).map(String::as_str)
+    }
+
+    /// Returns the paths that rules have to fit which allow the call to write: those that it writes, and the names on the way that
+    /// other programs run unasked.
+    fn writes_to_allow(&self) -> impl Iterator<Item = &String> {
+        self.all_writes().chain(self.written_names.iter().filter(|path| is_run_unasked(path)))
     }
 
     /// Returns the paths that the call writes, also by redirection.
     fn all_writes(&self) -> impl Iterator<Item = &String> {
         self.writes.iter().chain(self.lines.iter().flat_map(|line| &line.writes))
     }
+}
+
+fn is_run_unasked(path: &str) -> bool {
+    runs_later(path) == Some(RunsLater::Unasked)
 }
 
 /// Returns the first rule that allows something that fits.

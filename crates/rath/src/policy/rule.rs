@@ -223,6 +223,11 @@ impl PathPattern {
         Ok(PathPattern { text: text.to_owned(), rules, prefix: String::new() })
     }
 
+    /// Returns true if the pattern is about where a path is, and not only about its last names.
+    pub(super) fn is_anchored(&self) -> bool {
+        self.text.trim_end_matches('/').contains('/')
+    }
+
     /// Returns true if the pattern fits a path, or a directory that holds it.
     pub(super) fn matches(&self, path: &str) -> bool {
         let path: &str = &match (self.prefix.as_str(), path) {

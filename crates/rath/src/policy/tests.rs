@@ -209,3 +209,32 @@ fn a_grant_beats_a_rule_that_asks_and_not_one_that_denies() {
     assert_eq!(read_only(both, "shell $x"), Decision::Deny { rule: "deny tool shell".to_owned() });
     assert_eq!(decide("deny command git *"), Decision::Deny { rule: "deny command git *".to_owned() });
 }
+
+#[test]
+fn a_rule_that_denies_fits_any_name_on_the_way_and_one_that_allows_the_target() {
+    let check = |rules: &str, expected: &str| {
+        let rules = rules.split(';').filter(|it| !it.is_empty()).map(|it| it.parse::<Rule>().expect(it));
+        let policy = Policy::new(Mode::Workspace).rules(rules);
+        let names = || vec![".envrc".to_owned()];
+        let writes = CallFacts::new("write_file", false, false).touching(Vec::new(), vec!["conf/env.sh".to_owned()]);
+        let writes = writes.through(Vec::new(), names());
+        let reads = CallFacts::new("read_file", true, false).touching(vec!["conf/env.sh".to_owned()], Vec::new());
+        let reads = reads.through(names(), Vec::new());
+        let decided = [reads, writes].map(|facts| match policy.decide(&facts, Vec::new) {
+            Decision::Allow { .. } => "allow",
+            Decision::Ask { .. } => "ask",
+            Decision::Deny { .. } => "deny",
+        });
+        assert_eq!(decided.join(" "), expected);
+    };
+    check("", "allow ask");
+    check("deny read .envrc", "deny ask");
+    check("deny write .envrc", "allow deny");
+    check("deny write conf/", "allow deny");
+    check("ask read .envrc", "ask ask");
+    check("allow write .envrc", "allow ask");
+    check("allow write conf/", "allow ask");
+    check("allow write conf/;allow write .envrc", "allow allow");
+    check("allow write *;deny write .envrc", "allow deny");
+    check("allow tool write_file", "allow allow");
+}

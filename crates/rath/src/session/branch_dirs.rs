@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
-use super::put_back::{IgnoredDirs, PutBackReport, Refusal, put_back};
+use super::put_back::{ChangedPaths, PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
+use crate::links::{Links, SeenRoot};
 use crate::policy::{ActivePolicy, may_contain_unasked};
 use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
@@ -77,6 +78,8 @@ struct TrackedDir {
     last: Option<Snapshot>,
     /// The backups of the files in the last snapshot that a policy guards, and the policy.
     backups: Option<(Arc<ActivePolicy>, Backups)>,
+    /// The links in the last snapshot, for that policy.
+    links: Arc<Links>,
     /// The newest step of the branch that works here.
     head: Option<StepId>,
 }
@@ -290,7 +293,8 @@ impl BranchDirs {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let tracked = TrackedDir { workspace, first: None, last: None, backups: None, head: None };
+        let tracked =
+            TrackedDir { workspace, first: None, last: None, backups: None, links: Arc::default(), head: None };
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
@@ -359,7 +363,7 @@ impl BranchDirs {
         self.state().first.get_or_insert_with(|| tree.clone());
         tracked.first.get_or_insert_with(|| now.clone());
         let last = tracked.last.replace(now.clone());
-        tracked.back_up(policy)?;
+        tracked.back_up(&dir.sandbox, policy)?;
         let Some(known) = known else { return Ok(Some(Observed::new(tree))) };
         let effects = match last {
             Some(last) if versions::tree(last.tree) == *known => {
@@ -393,16 +397,21 @@ pub(crate) struct CallChanges {
 }
 
 impl TrackedDir {
-    /// Backs up the files of the last snapshot that a policy guards.
-    fn back_up(&mut self, policy: Option<&Arc<ActivePolicy>>) -> Result<()> {
+    /// Backs up the files of the last snapshot that a policy guards, under any name through links.
+    fn back_up(&mut self, sandbox: &Sandbox, policy: Option<&Arc<ActivePolicy>>) -> Result<()> {
         let (Some(policy), Some(last)) = (policy, &self.last) else {
-            self.backups = None;
+            (self.backups, self.links) = (None, Arc::default());
             return Ok(());
         };
-        let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy));
-        let is_guarded = |path: &str| guards(policy, self.first.as_ref(), path);
+        let links = last.links();
+        let seen = (!links.is_empty()).then(|| SeenRoot::of(sandbox)).flatten();
+        let links =
+            seen.map_or_else(Vec::new, |seen| seen.targets_of(links.iter().map(|link| versions::lossy_path(link))));
+        let links = policy.guarded_links(&links);
+        let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy) && links == *self.links);
+        let is_guarded = |path: &str| guards(policy, &links, self.first.as_ref(), path);
         let backups = self.workspace.back_up(last, previous.as_ref().map(|(_, backups)| backups), &is_guarded)?;
-        self.backups = Some((policy.clone(), backups));
+        (self.backups, self.links) = (Some((policy.clone(), backups)), Arc::new(links));
         Ok(())
     }
 }
@@ -448,8 +457,8 @@ impl BranchDir {
         let effects = match &tracked.last {
             Some(last) => {
                 let policy = tracked.backups.as_ref().map(|(policy, _)| policy);
-                let first = tracked.first.as_ref();
-                let is_guarded = |path: &str| policy.is_some_and(|policy| guards(policy, first, path));
+                let (links, first) = (&tracked.links, tracked.first.as_ref());
+                let is_guarded = |path: &str| policy.is_some_and(|policy| guards(policy, links, first, path));
                 versions::effects(tracked.workspace.changes_listing(last, &now, &is_guarded)?)
             }
             None => Vec::new(),
@@ -467,7 +476,7 @@ impl BranchDir {
     pub(crate) fn changes_except(
         &self,
         policy: Option<&Arc<ActivePolicy>>,
-        refuse: impl Fn(&Effect, &IgnoredDirs<'_>) -> Option<String>,
+        refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String>,
     ) -> Result<CallChanges> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
         let changes = self.all_changes(before.as_ref());
@@ -476,14 +485,14 @@ impl BranchDir {
             return Ok(CallChanges { put_back: report, changes });
         };
         let first = tracked.first.clone().unwrap_or_else(|| before.clone());
-        let last = tracked.last.clone();
+        let (last, links) = (tracked.last.clone(), tracked.links.clone());
         let after = last
             .as_ref()
             .zip(changes.as_ref().ok().and_then(Option::as_ref))
             .map(|(last, (_, effects))| (last, &effects[..]));
-        let ignored = IgnoredDirs { first: &first, before: &before, after };
+        let paths = ChangedPaths { links: &links, first: &first, before: &before, after };
         let refuse = |effect: &Effect| {
-            let reason = refuse(effect, &ignored)?;
+            let reason = refuse(effect, &paths)?;
             Some(Refusal { effect: effect.clone(), reason })
         };
         let effects = changes.iter().flatten().flat_map(|(_, effects)| effects);
@@ -502,7 +511,7 @@ impl BranchDir {
         }
         if changes.is_err() || report.is_empty() {
             if changes.is_ok() {
-                tracked.back_up(policy)?;
+                tracked.back_up(&self.sandbox, policy)?;
             }
             return Ok(CallChanges { put_back: report, changes });
         }
@@ -516,7 +525,7 @@ impl BranchDir {
             effects.retain(|effect| effect.unkept.is_none() || !is_restored(&effect.path));
         }
         if let (Some(mut tracked), true) = (self.tracked(), changes.is_ok()) {
-            tracked.back_up(policy)?;
+            tracked.back_up(&self.sandbox, policy)?;
         }
         Ok(CallChanges { put_back: report, changes })
     }
@@ -618,12 +627,12 @@ impl Drop for BranchDir {
     }
 }
 
-/// Returns true if the policy guards a path on the record, by the ignore rules of the first snapshot.
-fn guards(policy: &ActivePolicy, first: Option<&Snapshot>, path: &str) -> bool {
-    let lossy = versions::lossy_path(path);
-    let ignored_dir = || first.and_then(|first| first.ignored_above(path)).map(|dir| versions::lossy_path(&dir));
+/// Returns true if the policy guards a path on the record under one of its names, by the ignore rules of the first snapshot.
+fn guards(policy: &ActivePolicy, links: &Links, first: Option<&Snapshot>, path: &str) -> bool {
+    let ignored_dir = |name: &str| first.and_then(|first| first.ignored_above(name));
     // Nearly all paths are on no list.
-    policy.guards(&lossy, None) && policy.guards(&lossy, ignored_dir().as_deref())
+    let is_guarded = |name: &String| policy.guards(name, None) && policy.guards(name, ignored_dir(name).as_deref());
+    links.names(&versions::lossy_path(path)).iter().any(is_guarded)
 }
 
 fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {

@@ -8,7 +8,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
-use super::put_back::IgnoredDirs;
+use super::put_back::ChangedPaths;
 use super::store_list::{StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
@@ -380,7 +380,7 @@ impl Session {
     /// Takes a snapshot after a tool may have changed files, and puts back those for which `refuse` returns a reason.
     pub(crate) async fn changes_except(
         &self,
-        refuse: impl Fn(&Effect, &IgnoredDirs<'_>) -> Option<String> + Send + 'static,
+        refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String> + Send + 'static,
     ) -> Result<CallChanges> {
         let policy = self.policy().cloned();
         self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), refuse)).await

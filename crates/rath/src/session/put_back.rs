@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rath_record::chunk::{Change, Effect, UnkeptReason};
 
 use super::Result;
+use crate::links::Links;
 use crate::sandbox::RATH_DIR;
 use crate::workspace::{self, Backups, ChangeKind, Presence, Snapshot, Workspace};
 
@@ -48,18 +49,26 @@ impl PutBackReport {
     }
 }
 
-/// The ignored directories that hold dependencies and build results: the rules from when this process looked first ignore them, so a
-/// call cannot add to them, and they were there before the call or got many files at once.
-pub(crate) struct IgnoredDirs<'a> {
+/// The names of changed files through links, and the ignored directories that they are in.
+pub(crate) struct ChangedPaths<'a> {
+    pub(super) links: &'a Links,
+    /// The state when this process looked first.
     pub(super) first: &'a Snapshot,
     pub(super) before: &'a Snapshot,
     /// The state after the call, and its changes; none if no snapshot could be taken.
     pub(super) after: Option<(&'a Snapshot, &'a [Effect])>,
 }
 
-impl IgnoredDirs<'_> {
-    /// Returns the ignored directory that contains a path, unless the path is no longer ignored.
-    pub(crate) fn above(&self, path: &str) -> Option<String> {
+impl ChangedPaths<'_> {
+    /// Returns the names of a file: its path, and those through links that were there before the call.
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        self.links.names(path)
+    }
+
+    /// Returns the directory of dependencies or build results that contains a path: the rules from when this process looked first
+    /// ignore it, so a call cannot choose one, and it was there before the call or got many files at once. None once the path is no
+    /// longer ignored.
+    pub(crate) fn ignored_above(&self, path: &str) -> Option<String> {
         let ignored_dir = self.first.ignored_above(path)?;
         let is_ignored =
             |after: &Snapshot| after.presence(path) == Presence::Absent || after.ignored_above(path).is_some();

@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use self::identity::{has_other_names, identity};
 use crate::blocking::run_blocking;
+use crate::links::{FollowedPath, Links, SeenRoot, follow};
 use crate::policy::ActivePolicy;
 use crate::sandbox::{
-    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, RATH_DIR, Result, Root, Sandbox,
+    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, RATH_DIR, Result, Sandbox,
     SandboxBackend, Sink, private_paths_in,
 };
 
@@ -53,8 +54,8 @@ impl HiddenFiles {
         let mut found: HashSet<_> = private_paths_in(directory).into_iter().collect();
         let of_sandbox = sandbox.hidden().iter().filter_map(|path| top.join(path).canonicalize().ok());
         found.extend(of_sandbox.filter_map(|path| path.strip_prefix(&top).ok().map(Path::to_owned)));
-        if let Some(policy) = &policy {
-            found.extend(find_hidden(directory, policy)?);
+        if let Some((policy, seen)) = policy.as_ref().zip(SeenRoot::of(sandbox)) {
+            found.extend(find_hidden(&seen, policy)?);
         }
         Ok(HiddenFiles { policy, found })
     }
@@ -72,24 +73,28 @@ impl HiddenFiles {
 }
 
 impl HidingSandbox {
-    /// Fails if a path leads to a file that is hidden, by whatever links.
+    /// Fails if a file is hidden under any of its names.
     async fn check(&self, path: &str) -> Result<()> {
-        let (directory, name, policy) =
-            (self.inner.directory().map(Path::to_owned), path.to_owned(), self.policy.clone());
+        let (sandbox, given, policy) = (self.inner.clone(), path.to_owned(), self.policy.clone());
         let rule = run_blocking(move || -> Result<_> {
-            let root = directory.and_then(|directory| Root::open(&directory).ok());
-            let canonical = root.as_ref().and_then(|root| root.canonical_name(&name)).unwrap_or(name);
-            let file = root.as_ref().and_then(|root| std::fs::symlink_metadata(root.path().join(&canonical)).ok());
+            let seen = SeenRoot::of(&sandbox);
+            let FollowedPath { target, names } = follow(seen.as_ref(), &given);
+            let top = seen.as_ref().map(|seen| seen.root.path());
+            let file = top.and_then(|top| std::fs::symlink_metadata(top.join(&target)).ok());
             let identity = file.as_ref().and_then(identity);
-            let mounted = root.as_ref().map(|root| root.other_names(&canonical)).unwrap_or_default();
-            if [&canonical].into_iter().chain(&mounted).any(|name| policy.hides_file(name, identity)) {
+            let mounted = seen.as_ref().map(|seen| seen.root.other_names(&target)).unwrap_or_default();
+            let is_named = names.iter().chain(&mounted).any(|name| policy.hides(name).is_some());
+            if policy.hides_file(&target, identity) || is_named {
                 return Ok(true);
             }
+            let Some((top, seen)) = top.zip(seen.as_ref()) else { return Ok(false) };
             // One of its other names may be hidden.
-            if let Some(root) = root.filter(|_| file.as_ref().is_some_and(has_other_names)) {
-                find_hidden(root.path(), &policy)?;
+            if file.as_ref().is_some_and(has_other_names) || policy.hidden_paths(top).is_none() {
+                find_hidden(seen, &policy)?;
             }
-            Ok(policy.hides_file(&canonical, identity))
+            let hidden = policy.hidden_paths(top).unwrap_or_default();
+            let is_hidden = Path::new(&target).ancestors().any(|above| hidden.contains(above));
+            Ok(is_hidden || policy.hides_file(&target, identity))
         });
         match rule.await? {
             true => Err(Error::new(ErrorKind::Io, format_args!("the user's rules do not allow to read `{path}`"))),
@@ -99,17 +104,29 @@ impl HidingSandbox {
 
     /// Returns the files that a command must not see.
     async fn hidden_files(&self) -> Result<Vec<PathBuf>> {
-        let Some(directory) = self.inner.directory().map(Path::to_owned) else { return Ok(Vec::new()) };
-        let policy = self.policy.clone();
-        run_blocking(move || find_hidden(&directory, &policy)).await
+        let (sandbox, policy) = (self.inner.clone(), self.policy.clone());
+        run_blocking(move || SeenRoot::of(&sandbox).map_or(Ok(Vec::new()), |seen| find_hidden(&seen, &policy))).await
     }
 }
 
-/// Finds the files and directories below a directory that a policy hides, under all their names.
+/// Finds the files and directories in a directory that a policy hides, under all their names.
+fn find_hidden(seen: &SeenRoot, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
+    let top = seen.root.path();
+    let (mut found, links) = walk_hidden(top, policy, &Links::default())?;
+    let links = policy.hiding_links(&seen.targets_of(links));
+    if !links.is_plain() {
+        found = walk_hidden(top, policy, &links)?.0;
+    }
+    policy.set_hidden_paths(top, found.iter().cloned().collect());
+    Ok(found)
+}
+
+/// Finds the files and directories below a directory that a policy hides, under the names that links give them too. Returns all
+/// links besides.
 ///
 /// A directory that cannot be looked into is hidden as a whole: a command may be able to.
-fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
-    let (mut found, mut seen) = (Vec::new(), 0);
+fn walk_hidden(top: &Path, policy: &ActivePolicy, links: &Links) -> Result<(Vec<PathBuf>, Vec<String>)> {
+    let (mut found, mut found_links, mut seen) = (Vec::new(), Vec::new(), 0);
     // Files with other names, which may be hidden ones that are found later.
     let mut linked = Vec::new();
     let mut directories = VecDeque::from([(PathBuf::new(), false)]);
@@ -137,7 +154,11 @@ fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
             // Of the entry itself: a link has an identity of its own.
             let metadata = entry.metadata().ok();
             let identity = metadata.as_ref().and_then(identity);
-            let hides = is_hidden || policy.hides_file(&path.to_string_lossy(), identity);
+            let name = path.to_string_lossy();
+            let hides = is_hidden || links.names(&name).iter().any(|name| policy.hides_file(name, identity));
+            if metadata.as_ref().is_some_and(|metadata| metadata.is_symlink()) {
+                found_links.push(name.into_owned());
+            }
             if is_hidden {
                 policy.hide_file(identity);
             } else if hides {
@@ -152,7 +173,7 @@ fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
     }
     found
         .extend(linked.into_iter().filter(|(path, it)| policy.hides_file(&path.to_string_lossy(), *it)).map(|it| it.0));
-    Ok(found)
+    Ok((found, found_links))
 }
 
 impl SandboxBackend for HidingSandbox {

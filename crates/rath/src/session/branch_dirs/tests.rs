@@ -21,7 +21,8 @@ impl Fixture {
         }
         let objects = Objects::open(&folder.path().join("objects")).expect("objects");
         let workspace = open(Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace"));
-        let tracked = TrackedDir { workspace, first: None, last: None, backups: None, head: None };
+        let tracked =
+            TrackedDir { workspace, first: None, last: None, backups: None, links: Arc::default(), head: None };
         let rules = ["deny write locked", "deny write large"].map(|rule| rule.parse().expect("a rule"));
         let policy = Arc::new(ActivePolicy::new(Policy::new(Mode::Workspace).rules(rules)));
         let sandbox = Sandbox::local(&root);
@@ -34,8 +35,8 @@ impl Fixture {
     }
 
     fn after_call(&self) -> CallChanges {
-        let refuse = |effect: &Effect, ignored: &IgnoredDirs<'_>| {
-            self.policy.refuses_change(&effect.path, ignored.above(&effect.path).as_deref(), false)
+        let refuse = |effect: &Effect, paths: &ChangedPaths<'_>| {
+            self.policy.refuses_change(&effect.path, paths.ignored_above(&effect.path).as_deref(), false)
         };
         self.dir.changes_except(Some(&self.policy), refuse).expect("it can be looked at")
     }

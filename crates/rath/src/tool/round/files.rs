@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, CallChanges, IgnoredDirs, lossy_path};
+use crate::session::{BranchDir, CallChanges, ChangedPaths, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
@@ -125,17 +125,23 @@ impl Round {
             CallState::Running { policy: Some(policy), .. } if others.is_empty() => Some(policy.clone()),
             _ => None,
         };
-        let is_refused = move |effect: &Effect, ignored: &IgnoredDirs<'_>| {
+        let is_refused = move |effect: &Effect, paths: &ChangedPaths<'_>| {
             let (policy, is_approved) = policy.as_ref()?;
-            let refuse = |path: &str| {
-                let ignored_dir = ignored.above(path).map(|dir| lossy_path(&dir));
-                policy.refuses_change(&lossy_path(path), ignored_dir.as_deref(), *is_approved)
+            // Of a file under all its names.
+            let find = |path: &str, reason: &dyn Fn(&str) -> Option<String>| {
+                let path = lossy_path(path);
+                paths.names(&path).iter().find_map(|name| match reason(name)? {
+                    reason if *name == path => Some(reason),
+                    reason => Some(format!("{reason}, as {name}")),
+                })
             };
-            let hides = |path: &str| policy.hides(&lossy_path(path));
+            let refuses = |name: &str| policy.refuses_change(name, paths.ignored_above(name).as_deref(), *is_approved);
+            let refuse = |path: &str| find(path, &refuses);
+            let hide = |path: &str| find(path, &|name| policy.hides(name));
             match &effect.change {
                 // A file that may not be read must not be moved to where it may.
-                Change::Renamed { from } => hides(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path)),
-                Change::Deleted => hides(&effect.path).or_else(|| refuse(&effect.path)),
+                Change::Renamed { from } => hide(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path)),
+                Change::Deleted => hide(&effect.path).or_else(|| refuse(&effect.path)),
                 _ => refuse(&effect.path),
             }
         };

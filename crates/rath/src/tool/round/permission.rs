@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rath_record::chunk::{Approved, Asked, Call, CallOrigin, Chunk, Denied, Outcome};
 use rath_record::turn::Progress;
 
-use super::decided_paths::SeenRoot;
 use super::{CallAction, CallOutcome, CallPlan, DecidedPaths, ReadyCall};
 use crate::blocking::run_blocking;
+use crate::links::{FollowedPath, SeenRoot};
 use crate::policy::{ActivePolicy, CallFacts, Decision, Question, Reply, Use, is_inside};
-use crate::sandbox::{Capabilities, Isolation, Network, Root};
+use crate::sandbox::{Capabilities, Isolation, Network};
 use crate::session::{Result, Session, within_limits};
 use crate::tool::schedule::normalize_path;
 use crate::tool::{Access, Nature, ToolCx, Touch};
@@ -207,18 +207,9 @@ impl Surroundings {
         let mut surroundings = Surroundings::default();
         // A place that cannot be opened confines nothing; the tools that need it report the error.
         let Ok(sandbox) = session.branch_sandbox().await else { return surroundings };
-        let directory = sandbox.directory().zip(sandbox.seen_at());
-        if let Some((directory, seen_at)) = directory.map(|(path, seen_at)| (path.to_owned(), seen_at.to_owned()))
-            && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty())
-        {
-            let open = run_blocking(move || -> Result<_> {
-                Ok(Root::open(&directory).ok().map(|root| {
-                    // The directory itself, without links; another path need not be there.
-                    let seen_at = if seen_at == directory { root.path().to_owned() } else { seen_at };
-                    let seen_at = seen_at.canonicalize().unwrap_or(seen_at);
-                    SeenRoot { root, seen_at }
-                }))
-            });
+        if ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty()) {
+            let sandbox = sandbox.clone();
+            let open = run_blocking(move || -> Result<_> { Ok(SeenRoot::of(&sandbox)) });
             surroundings.root = open.await.ok().flatten().map(Arc::new);
         }
         if ready().any(|ready| policy.policy.looks_at_isolation(&ready.uses)) {
@@ -248,18 +239,24 @@ impl Surroundings {
         let facts = CallFacts::new(ready.tool.name(), is_read_only, ready.needs_approval).confined(self.is_confined());
         let mut decided = DecidedPaths::new(self.root.clone());
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let (mut read_names, mut written_names) = (Vec::new(), Vec::new());
         let touched: Vec<_> = ready.touches.iter().filter_map(Touch::path).collect();
-        let targets = decided.add(touched.iter().map(|(path, _)| (*path).to_owned()).collect()).await?;
-        for ((given, access), target) in touched.into_iter().zip(targets) {
+        let all = decided.add(touched.iter().map(|(path, _)| (*path).to_owned()).collect()).await?;
+        for ((given, access), FollowedPath { target, names }) in touched.into_iter().zip(all) {
             // A file tool does not leave the directory: it fails.
             let name = if is_inside(&target) { target } else { normalize_path(given) };
-            if access == Access::Read { reads.push(name) } else { writes.push(name) }
+            let (paths, others) = match access {
+                Access::Read => (&mut reads, &mut read_names),
+                Access::Write => (&mut writes, &mut written_names),
+            };
+            paths.push(name);
+            others.extend(names);
         }
         let mut uses = Vec::new();
         for used in ready.uses.iter().filter(|used| !self.is_reachable(used)).cloned() {
             uses.push(match used {
                 Use::Outside(given) => {
-                    let target = decided.add(vec![given]).await?.remove(0);
+                    let target = decided.add(vec![given]).await?.remove(0).target;
                     let absolute = self.root.as_ref().map(|seen| seen.root.path().join(&target));
                     Use::Outside(absolute.map_or(target, |path| path.to_string_lossy().into_owned()))
                 }
@@ -275,9 +272,11 @@ impl Surroundings {
             }
         }
         let facts = facts.touching(reads, writes).using(uses);
-        let targets = decided.add(facts.redirects()).await?;
+        let redirects = decided.add(facts.redirects()).await?;
+        written_names.extend(redirects.iter().flat_map(|path| path.names.iter().cloned()));
+        let targets = redirects.into_iter().map(|path| path.target).collect();
         decided.add(facts.directories()).await?;
         ready.decided_paths = decided;
-        Ok(facts.redirecting_to(targets))
+        Ok(facts.redirecting_to(targets).through(read_names, written_names))
     }
 }

@@ -12,7 +12,7 @@ use super::permission::denial;
 use super::{CallAction, CallEnd, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate, undecided};
 use crate::policy::{ActivePolicy, Mode, Policy};
 use crate::session::{
-    Divergence, IgnoredDirs, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, lossy_path,
+    ChangedPaths, Divergence, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, lossy_path,
     recorded_failure,
 };
 use crate::tool::ToolCx;
@@ -255,7 +255,7 @@ impl PutBackAgain {
     /// Puts the files back, and returns the lines about it: the recorded ones, if they are true again.
     async fn after(self, session: &Session, recorded: &ToolResult) -> Result<String> {
         let PutBackAgain { paths, policy } = self;
-        let refuse = move |effect: &Effect, _: &IgnoredDirs<'_>| {
+        let refuse = move |effect: &Effect, _: &ChangedPaths<'_>| {
             let is_refused = match &effect.change {
                 Change::Renamed { from } => paths.contains(from) || paths.contains(&effect.path),
                 _ => paths.contains(&effect.path),
