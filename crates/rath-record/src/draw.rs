@@ -383,7 +383,7 @@ pub fn one_line(text: &str) -> String {
 ///
 /// Control characters are not visible, nor are marks that change the direction of text, so that a line could be read as
 /// another, nor characters without width, so that two texts could look alike. Joiners and selectors are part of a picture
-/// or of a word in some scripts, and are visible after such a character.
+/// or of a word in some scripts, and one is visible after such a character.
 ///
 /// ```
 /// use rath_record::draw::is_visible;
@@ -391,15 +391,32 @@ pub fn one_line(text: &str) -> String {
 /// assert!(is_visible('é', None));
 /// assert!(!is_visible('\u{202e}', None));
 /// assert!(is_visible('\u{200d}', Some('👩')) && !is_visible('\u{200d}', Some('a')));
+/// assert!(!is_visible('\u{200d}', Some('\u{200d}')) && !is_visible('\u{200c}', Some('é')));
 /// ```
 pub fn is_visible(c: char, previous: Option<char>) -> bool {
     match c {
         ' '..='~' => true,
-        '\u{200c}' | '\u{200d}' => previous.is_some_and(|previous| !previous.is_ascii()),
-        '\u{fe0e}' | '\u{fe0f}' => previous
-            .is_some_and(|previous| !previous.is_ascii() || previous.is_ascii_digit() || "#*".contains(previous)),
+        '\u{200c}' => previous.is_some_and(is_joining_letter),
+        '\u{200d}' => previous.is_some_and(|previous| is_joining_letter(previous) || is_picture(previous)),
+        '\u{fe0e}' | '\u{fe0f}' => previous.is_some_and(|previous| {
+            let is_shown = !previous.is_ascii() && !previous.is_control() && !is_ignorable(previous);
+            is_shown || previous.is_ascii_digit() || "#*".contains(previous)
+        }),
         _ => !c.is_control() && !is_ignorable(c),
     }
+}
+
+/// Returns true for letters and marks of scripts in which a joiner changes how a word is written.
+fn is_joining_letter(c: char) -> bool {
+    let is_of_script = matches!(c,
+        '\u{600}'..='\u{109f}' | '\u{1780}'..='\u{18af}' | '\u{1900}'..='\u{1cff}' | '\u{a840}'..='\u{abff}'
+        | '\u{fb50}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10a00}'..='\u{11fff}' | '\u{1e900}'..='\u{1e95f}');
+    is_of_script && !c.is_control() && !c.is_numeric() && !is_ignorable(c)
+}
+
+/// Returns true for pictures and their selector, which a joiner joins.
+fn is_picture(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// Returns true for the characters that Unicode lets a program leave out, for line and paragraph separators, and for

@@ -6,6 +6,7 @@ mod compat;
 mod damage;
 mod fuzz;
 mod graph;
+mod joiners;
 mod laws;
 mod lineage;
 mod python;
