@@ -34,7 +34,11 @@ pub(crate) fn changed_files(session: &Session, start: Option<StepId>) -> BTreeMa
     // The oldest first: the first change of a file says whether it was there.
     for result in results.iter().rev() {
         for effect in result.effects.iter().filter(|effect| !is_expected(&result.call, &effect.path)) {
-            let was_there = if effect.change == Change::Created { WasThere::No } else { WasThere::Yes };
+            // A file that was renamed is new at its path.
+            let was_there = match effect.change {
+                Change::Modified | Change::Deleted => WasThere::Yes,
+                _ => WasThere::No,
+            };
             changed.entry(effect.path.to_string()).or_insert(was_there);
         }
     }

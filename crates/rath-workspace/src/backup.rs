@@ -10,13 +10,13 @@ use std::sync::Arc;
 use crate::changes::join_path;
 use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::disk::{self, Handle};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::listing::Listing;
 use crate::objects::{ObjectKind, hash_object};
 use crate::rename::{directory, last_name};
 use crate::tree::{Mode, ObjectId};
 use crate::walk::MAX_DEPTH;
-use crate::{ChangeKind, Snapshot, UntrackedReason, Workspace, paths};
+use crate::{ChangeKind, Presence, Snapshot, UntrackedReason, Workspace, paths};
 
 /// The number of bytes that the backups of a workspace hold in memory.
 const MAX_MEMORY_BYTES: usize = Workspace::DEFAULT_MAX_FILE_SIZE as usize;
@@ -34,7 +34,7 @@ const MAX_MEMORY_BYTES: usize = Workspace::DEFAULT_MAX_FILE_SIZE as usize;
 /// let objects = Objects::open(&temp.path().join("versions"))?;
 /// let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
 /// let before = workspace.snapshot()?;
-/// let backups = workspace.back_up(&before, None, &|path| path == "notes.txt")?;
+/// let backups = workspace.back_up(&before, None, &|path| path == "notes.txt", &[])?;
 ///
 /// std::fs::write(project.join("notes.txt"), "two\n")?;
 /// assert_eq!(workspace.changed_since(&backups)?, [("notes.txt".to_owned(), ChangeKind::Modified)]);
@@ -69,7 +69,8 @@ pub(crate) enum BackupContent {
 }
 
 impl Workspace {
-    /// Backs up the files of the last snapshot for which `is_wanted` returns true.
+    /// Backs up the files of the last snapshot for which `is_wanted` returns true, and those below the directories `searched`, which
+    /// the snapshot does not know.
     ///
     /// `previous` are earlier backups of the same choice: what did not change since is taken from there, without a look at
     /// the file. At most 32 MiB are held in memory; a file beyond that cannot be recovered.
@@ -78,8 +79,10 @@ impl Workspace {
         snapshot: &Snapshot,
         previous: Option<&Backups>,
         is_wanted: &dyn Fn(&str) -> bool,
+        searched: &[String],
     ) -> Result<Backups> {
         let mut backups = Backups { dir: snapshot.dir.clone(), files: BTreeMap::new() };
+        let mut wanted = Vec::new();
         let mut memory = 0;
         let mut root = None;
         let previous_files = previous.map(|previous| &previous.files);
@@ -88,7 +91,8 @@ impl Workspace {
             if let (Some(known), Some(files)) = (known, previous_files)
                 && Arc::ptr_eq(known, dir)
             {
-                for (path, backup) in files_below(files, &path) {
+                let is_searched = |path: &[u8]| searched.iter().any(|above| is_below(path, &paths::path_bytes(above)));
+                for (path, backup) in files_below(files, &path).filter(|(path, _)| !is_searched(path)) {
                     memory += backup.memory_bytes();
                     backups.files.insert(path.clone(), backup.clone());
                 }
@@ -105,22 +109,62 @@ impl Workspace {
                 if is_directory || !is_wanted(&paths::path_text(&child_path)) {
                     continue;
                 }
-                let known = previous_files.and_then(|files| files.get(&child_path));
-                let backup = match known.filter(|known| known.stat == entry.stat && !known.racy) {
-                    Some(known) => known.clone(),
-                    None => {
-                        if root.is_none() {
-                            root = Some(self.open_root()?);
-                        }
-                        let free = MAX_MEMORY_BYTES.saturating_sub(memory);
-                        Backup::new(root.as_ref(), &child_path, entry, free)
-                    }
-                };
-                memory += backup.memory_bytes();
-                backups.files.insert(child_path, backup);
+                wanted.push((child_path, *entry));
             }
         }
+        for directory in searched {
+            let Ok(directory) = paths::parse_path(directory) else { continue };
+            self.search(directory, is_wanted, &mut wanted)?;
+        }
+        for (path, entry) in wanted {
+            let known = previous_files.and_then(|files| files.get(&path));
+            let backup = match known.filter(|known| known.stat == entry.stat && !known.racy) {
+                Some(known) => known.clone(),
+                None => {
+                    if root.is_none() {
+                        root = Some(self.open_root()?);
+                    }
+                    let free = MAX_MEMORY_BYTES.saturating_sub(memory);
+                    Backup::new(root.as_ref(), &path, &entry, free)
+                }
+            };
+            memory += backup.memory_bytes();
+            backups.files.insert(path, backup);
+        }
         Ok(backups)
+    }
+
+    /// Adds the files below a directory for which `is_wanted` returns true. Looks at names only, of any number.
+    fn search(
+        &self,
+        directory: Vec<u8>,
+        is_wanted: &dyn Fn(&str) -> bool,
+        wanted: &mut Vec<(Vec<u8>, DirEntry)>,
+    ) -> Result<()> {
+        let (root, mut listing) = (self.open_root()?, Listing::default());
+        let mut rest = vec![(directory, 0)];
+        while let Some((path, depth)) = rest.pop() {
+            let Ok(dir) = disk::open_path(&root, &path) else { continue };
+            if disk::list(&dir, &mut listing).is_err() {
+                continue;
+            }
+            for (nth, (_, _, file_type)) in listing.entries.iter().enumerate() {
+                let (name, child_path) = (listing.name(nth), join_path(&path, listing.name(nth)));
+                let is_directory = match file_type {
+                    FileType::Unknown => disk::stat(&dir, name).is_ok_and(|it| it.file_type() == FileType::Directory),
+                    known => *known == FileType::Directory,
+                };
+                if is_directory && depth < MAX_DEPTH {
+                    rest.push((child_path, depth + 1));
+                } else if is_wanted(&paths::path_text(&child_path))
+                    && let Ok(stat) = disk::stat(&dir, name)
+                {
+                    let entry = DirEntry::new(EntryKind::Untracked(UntrackedReason::Ignored));
+                    wanted.push((child_path, DirEntry { stat, ..entry }));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the files that are not as in their backups, each with the kind of its change. Looks at these files directly.
@@ -161,10 +205,13 @@ impl Workspace {
         let mut rest = vec![(Vec::new(), Some(&before.dir), 0)];
         while let Some((path, known, depth)) = rest.pop() {
             let open = || disk::open_path(&root, &path);
-            let opened = open().or_else(|error| match self.make_listable(&paths::path_text(&path)) {
-                Ok(true) => open(),
-                _ => Err(error),
-            });
+            // One that could not be listed before is the user's own.
+            let was_listed = || before.presence(&paths::path_text(&join_path(&path, b"x"))) != Presence::Unknown;
+            let opened =
+                open().or_else(|error| match was_listed() && self.make_listable(&paths::path_text(&path))? {
+                    true => Ok(open()?),
+                    false => Err(Error::from(error)),
+                });
             let Ok(dir) = opened else { continue };
             if disk::list(&dir, &mut listing).is_err() {
                 continue;
@@ -191,6 +238,10 @@ impl Workspace {
         }
         Ok(found)
     }
+}
+
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// Returns the files below a directory.

@@ -636,6 +636,21 @@ impl Snapshot {
         links
     }
 
+    /// Returns the directories whose contents are not known: ignored ones with too many names, and those that could not be listed.
+    pub fn unread(&self) -> Vec<String> {
+        let (mut unread, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                let child = dir.child(entry);
+                if child.is_none() && entry.stat.file_type() == dir::FileType::Directory {
+                    unread.push(paths::path_text(&changes::join_path(&path, dir.name(entry))).into_owned());
+                }
+                rest.extend(child.map(|child| (changes::join_path(&path, dir.name(entry)), child)));
+            }
+        }
+        unread
+    }
+
     /// Returns the directories that could not be listed.
     pub fn unlistable(&self) -> Vec<String> {
         let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);

@@ -19,12 +19,11 @@ use std::time::SystemTime;
 use rath_record::chunk::Call;
 
 pub(crate) use facts::CallFacts;
-pub(crate) use guarded::may_contain_unasked;
 pub use guarded::{RunsLater, runs_later};
 pub use rule::{Permission, Rule, RuleError};
 pub(crate) use shell::is_inside;
 
-use self::guarded::is_inert;
+use self::guarded::{is_inert, may_contain_unasked};
 use self::rule::{PathPattern, Subject};
 use crate::links::Links;
 
@@ -385,6 +384,12 @@ impl ActivePolicy {
     pub(crate) fn set_hidden_paths(&self, directory: &Path, paths: HashSet<PathBuf>) {
         let mut targets = self.hidden_paths.lock().unwrap_or_else(PoisonError::into_inner);
         targets.insert(directory.to_owned(), Arc::new(paths));
+    }
+
+    /// Returns true if files below a directory may be guarded that no snapshot names, although it is one of dependencies or build
+    /// results.
+    pub(crate) fn may_guard_below(&self, directory: &str) -> bool {
+        self.denied_paths().next().is_some() || (self.policy.mode != Mode::Full && may_contain_unasked(directory))
     }
 
     /// Returns the patterns of rules that deny, each with the number of its rule.

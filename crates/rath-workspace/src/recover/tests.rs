@@ -36,7 +36,7 @@ impl Fixture {
         let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
         workspace.secret_finder(Arc::new(|bytes| bytes.windows(6).any(|window| window == b"secret")));
         let before = workspace.snapshot().expect("a snapshot");
-        let backups = workspace.back_up(&before, None, &is_wanted).expect("backups");
+        let backups = workspace.back_up(&before, None, &is_wanted, &[]).expect("backups");
         Fixture { folder, workspace, before, backups }
     }
 
@@ -157,7 +157,7 @@ fn backups_of_unchanged_files_are_taken_from_earlier_ones() {
     let mut fixture = Fixture::new();
     std::fs::write(fixture.path("guarded.key"), "another secret").expect("written");
     let now = fixture.workspace.snapshot().expect("a snapshot");
-    let again = fixture.workspace.back_up(&now, Some(&fixture.backups), &is_wanted).expect("backups");
+    let again = fixture.workspace.back_up(&now, Some(&fixture.backups), &is_wanted, &[]).expect("backups");
     assert_eq!(fixture.workspace.changed_since(&again).expect("looked at"), []);
     let content = |backups: &Backups, name: &[u8]| match &backups.files[name].content {
         BackupContent::Memory(content) => String::from_utf8_lossy(content).into_owned(),

@@ -139,11 +139,11 @@ pub(crate) fn is_inert(path: &str, ignored_dir: &str) -> bool {
     below.is_some_and(|below| name.eq_ignore_ascii_case(".git") || runs_later(below) == Some(RunsLater::Unasked))
 }
 
-/// Returns true for a directory whose subdirectories can be on the list, or that is on it.
+/// Returns true for a directory that is on the list or in one that is, or whose subdirectories can be on it.
 pub(crate) fn may_contain_unasked(directory: &str) -> bool {
     let name = directory.rsplit('/').next().unwrap_or_default().to_lowercase();
-    let is_first = |known: &&str| known.split('/').next() == Some(&*name);
-    !matches!(&*name, ".git") && UNASKED_DIRECTORIES.iter().any(|known| is_first(&known))
+    let is_first = UNASKED_DIRECTORIES.iter().any(|known| known.split('/').next() == Some(&*name));
+    is_first || runs_later(directory) == Some(RunsLater::Unasked)
 }
 
 #[cfg(test)]

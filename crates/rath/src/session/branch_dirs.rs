@@ -18,12 +18,12 @@ use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::links::{Links, SeenRoot};
-use crate::policy::{ActivePolicy, may_contain_unasked};
+use crate::policy::ActivePolicy;
 use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Backups, Objects, Snapshot, Workspace};
+use crate::workspace::{Backups, Objects, Presence, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -410,7 +410,9 @@ impl TrackedDir {
         let links = policy.guarded_links(&links);
         let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy) && links == *self.links);
         let is_guarded = |path: &str| guards(policy, &links, self.first.as_ref(), path);
-        let backups = self.workspace.back_up(last, previous.as_ref().map(|(_, backups)| backups), &is_guarded)?;
+        let searched = unread_with_guards(policy, self.first.as_ref(), last);
+        let previous = previous.as_ref().map(|(_, backups)| backups);
+        let backups = self.workspace.back_up(last, previous, &is_guarded, &searched)?;
         (self.backups, self.links) = (Some((policy.clone(), backups)), Arc::new(links));
         Ok(())
     }
@@ -496,12 +498,14 @@ impl BranchDir {
             Some(Refusal { effect: effect.clone(), reason })
         };
         let effects = changes.iter().flatten().flat_map(|(_, effects)| effects);
-        let mut refused: Vec<_> = effects.clone().filter_map(refuse).collect();
-        // The names in the directory are not known one by one.
-        let is_unread = |effect: &Effect| {
-            effect.unkept == Some(UnkeptReason::Ignored) && may_contain_unasked(&versions::lossy_path(&effect.path))
+        let mut refused: Vec<_> = effects.filter_map(refuse).collect();
+        let has_unread = || {
+            let policy = tracked.backups.as_ref().map(|(policy, _)| policy);
+            policy
+                .zip(after)
+                .is_some_and(|(policy, (after, _))| !unread_with_guards(policy, Some(&first), after).is_empty())
         };
-        if changes.is_err() || effects.clone().any(is_unread) {
+        if changes.is_err() || has_unread() {
             let created = |path: &str| refuse(&Effect::new(path, Change::Created));
             let new = tracked.workspace.new_paths(&before, &|path| created(path).is_some())?;
             refused.extend(new.iter().filter_map(|path| created(path)));
@@ -633,6 +637,18 @@ fn guards(policy: &ActivePolicy, links: &Links, first: Option<&Snapshot>, path: 
     // Nearly all paths are on no list.
     let is_guarded = |name: &String| policy.guards(name, None) && policy.guards(name, ignored_dir(name).as_deref());
     links.names(&versions::lossy_path(path)).iter().any(is_guarded)
+}
+
+/// Returns the directories of a snapshot whose contents are not known, and in which the policy may guard files: those that only a
+/// call has made ignored, and others for some rules and names.
+fn unread_with_guards(policy: &ActivePolicy, first: Option<&Snapshot>, snapshot: &Snapshot) -> Vec<String> {
+    let is_chosen = |path: &str| {
+        let below = format!("{path}/x");
+        first.is_some_and(|it| it.presence(&below) != Presence::Unknown && it.ignored_above(&below).is_none())
+    };
+    let mut unread = snapshot.unread();
+    unread.retain(|path| is_chosen(path) || policy.may_guard_below(&versions::lossy_path(path)));
+    unread
 }
 
 fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {

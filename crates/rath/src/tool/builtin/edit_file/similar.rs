@@ -5,7 +5,7 @@ const MAX_SHOWN_LINES: usize = 20;
 /// The number of bytes of a line that are shown.
 const MAX_LINE_BYTES: usize = 200;
 /// The number of bytes that are compared.
-const MAX_COMPARED_BYTES: usize = 1 << 28;
+const MAX_COMPARED_BYTES: usize = 1 << 26;
 /// The similarity from which on the nearest lines are shown, out of 100.
 const MIN_SIMILARITY: usize = 50;
 
@@ -14,8 +14,9 @@ pub(super) fn describe_missing(text: &str, old: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     let wanted: Vec<_> = old.trim_matches('\n').lines().collect();
     let mut message = "`old` is not there".to_owned();
-    // Each line may be compared with each of those that are wanted.
-    if text.len().saturating_mul(wanted.len()) > MAX_COMPARED_BYTES {
+    // Each line may be compared with each of those that are wanted, and costs the length of both.
+    let compared = text.len().saturating_mul(wanted.len()).saturating_add(lines.len().saturating_mul(old.len()));
+    if compared > MAX_COMPARED_BYTES {
         return message;
     }
     let same_text = windows(&lines, &wanted)

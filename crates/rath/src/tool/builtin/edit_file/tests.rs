@@ -110,6 +110,8 @@ fn edits_that_are_made_to_cost_much_cost_little() {
             EditMode::Only,
             "`old` is there at least 100 times, in line 1; add",
         ),
+        // Many short lines, and a long one.
+        (&many, "a".repeat(100_000), "b".to_owned(), EditMode::Only, "`old` is not there"),
         // Each of them differs in the last line.
         (&many, "aaaabbbb\n".repeat(50_000) + "c", "b".to_owned(), EditMode::Only, "`old` is not there"),
     ];
