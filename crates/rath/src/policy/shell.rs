@@ -217,7 +217,7 @@ enum WordRole {
     WriteTarget,
     /// The file of `< file`, or the text of `<<< text`.
     ReadSource,
-    /// The descriptor or the file of `>& word`.
+    /// The descriptor or the file of `>& word` and `<& word`.
     DescriptorOrFile,
 }
 
@@ -266,12 +266,17 @@ impl Parser<'_, '_> {
                     let is_descriptor = word.text.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_quoted;
                     // One shell reads `12>` and `{name}>` as a descriptor, another as a word and a redirection.
                     self.found.is_opaque |= word.text.starts_with('{') || (is_descriptor && word.text.len() > 1);
+                    let follows_word = word.is_there;
                     if is_descriptor {
                         word = Word::default();
                     }
                     self.end_word(&mut word, &mut role, &mut words);
                     if self.take("(") {
                         self.nested();
+                        // The substitution is part of a word that it touches.
+                        let ends_word =
+                            self.rest.is_empty() || self.rest.starts_with([' ', '\t', '\n', ';', '&', '|', ')']);
+                        self.found.is_opaque |= follows_word || !ends_word;
                         let is_argument = std::mem::replace(&mut role, WordRole::Argument) == WordRole::Argument;
                         words.extend(is_argument.then(Word::substituted));
                     } else {
@@ -303,11 +308,12 @@ impl Parser<'_, '_> {
             if self.take(">") {
                 return WordRole::WriteTarget;
             }
-            self.take("&");
-            return WordRole::ReadSource;
         }
         if self.take("&") {
             return WordRole::DescriptorOrFile;
+        }
+        if first == '<' {
+            return WordRole::ReadSource;
         }
         let _ = self.take(">") || self.take("|");
         WordRole::WriteTarget
@@ -421,15 +427,19 @@ impl Parser<'_, '_> {
         if !word.is_there {
             return;
         }
-        match std::mem::replace(role, WordRole::Argument) {
+        let role = std::mem::replace(role, WordRole::Argument);
+        match role {
             WordRole::Argument => words.push(word),
             WordRole::ReadSource => {}
-            WordRole::DescriptorOrFile if word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit()) => {}
+            WordRole::DescriptorOrFile
+                if !word.is_quoted && (word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit())) => {}
             WordRole::WriteTarget | WordRole::DescriptorOrFile if word.is_open() => {
                 self.found.is_opaque = true;
             }
             WordRole::WriteTarget | WordRole::DescriptorOrFile if word.text == "/dev/null" => {}
             WordRole::WriteTarget | WordRole::DescriptorOrFile => {
+                // In bash `>&-` is an operator, and what touches it is another word. The name of a file is expanded twice there.
+                self.found.is_opaque |= role == WordRole::DescriptorOrFile;
                 let parts = word
                     .text
                     .split('/')

@@ -105,6 +105,13 @@ const DENIED_LINES: &[LineRow] = &[
     ("a denied command under another name", "alias x='touch pwned'\nx"),
     ("a denied command at the end", "trap 'touch pwned' EXIT"),
     ("a denied command before a shell begins", "BASH_ENV=./evil bash -c true"),
+    ("a denied command that touches a closed input", "bash -c '<&-touch git pwned'"),
+    ("a denied command that touches a closed output", "bash -c '>& -touch git pwned'"),
+    ("a denied command that touches closed messages", "bash -c 'true; 2>&-touch git pwned'"),
+    ("a denied command behind a word that looks like a comment", "bash -c 'echo <(true)#; touch pwned'"),
+    ("a denied command in the subscript of a test", "bash -c 'test \"$(printf -- -v)\" \"a[\\$(touch pwned)]\"'"),
+    ("a denied command in the name of a file", "bash -c 'echo >&\"a\\$(touch pwned)\"'"),
+    ("a denied command in the subscript of a sum", "bash -c 'RANDOM=\"a[\\$(touch pwned)]\"'"),
 ];
 
 /// Lines whose commands are allowed as they are written, and that start another one.
@@ -126,6 +133,13 @@ const HIDDEN_LINES: &[LineRow] = &[
     ("a script that is no word", "bash -c 'bash -x <(echo touch pwned) git'"),
     ("another place for programs", "export PATH=.:$PATH; git status"),
     ("a place for programs behind a variable", "A=1 PATH=.:$PATH git status"),
+    ("a closed input that touches a command", "bash -c '<&-touch git status pwned'"),
+    ("a comment that is part of a word", "bash -c 'echo <(true)#; touch pwned'"),
+    ("a comment that is part of the name of a file", "bash -c 'echo > >(true)#; touch pwned'"),
+    ("a program whose name a substitution ends", "bash -c 'echo<(true) a'"),
+    ("a test that a substitution makes another", "bash -c 'test \"$(printf -- -v)\" \"a[\\$(touch pwned)]\"'"),
+    ("a test that the arguments make another", "bash -c 'test \"$@\"' git -v 'a[$(touch pwned)]'"),
+    ("a variable that is a sum", "bash -c 'RANDOM=\"a[\\$(touch pwned)]\"'"),
 ];
 
 fn expand(line: &str) -> String {
@@ -137,8 +151,11 @@ fn place_with(rules: &str) -> Place {
     use std::os::unix::fs::PermissionsExt as _;
     let place = Place::new();
     place.write("home/.config/rath/config.toml", &format!("[permissions]\n{rules}\n"));
-    place.write("work/git", "#!/bin/sh\ntouch pwned\n");
-    std::fs::set_permissions(place.path("work/git"), std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    // The second is the program that `echo<(..)` names.
+    for program in ["work/git", "work/echo/dev/fd/63"] {
+        place.write(program, "#!/bin/sh\ntouch pwned\n");
+        std::fs::set_permissions(place.path(program), std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
     place.write("work/evil", "touch pwned\n");
     place
 }
@@ -153,7 +170,8 @@ fn try_line(trial: Trial, line: &str) -> Observation {
 }
 
 fn try_hidden(trial: Trial, line: &str) -> Observation {
-    const NAMES: &str = "git status|bash|sh|env|find|alias|trap|eval|.|export|printf|true|A=1|x|'x=|BASH_ENV=|echo";
+    const NAMES: &str =
+        "git status|bash|sh|env|find|alias|trap|eval|.|export|printf|true|A=1|x|'x=|BASH_ENV=|echo|test|'RANDOM=";
     let rules: Vec<_> = NAMES.split('|').map(|name| format!("\"command {name}*\"")).collect();
     let place = place_with(&format!("allow = [{}]", rules.join(", ")));
     let mode = with_guard(trial.guard, &["--mode", "ask"], &["--mode", "full"]);

@@ -71,19 +71,25 @@ pub(super) fn is_assignment(word: &str) -> bool {
     word.contains('=') && is_variable(assigned_name(word))
 }
 
-/// Returns true if a word sets a variable by which a shell or the loader finds or runs other programs.
+/// Returns true if a word sets a variable by which a shell or the loader finds or runs other programs, or a number of bash: its
+/// value is calculated, which may run commands (`a[$(..)]`).
 pub(super) fn sets_special_variable(word: &str) -> bool {
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 32] = [
         "BASHOPTS",
+        "BASHPID",
         "CDPATH",
         "ENV",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
         "EXECIGNORE",
         "FPATH",
         "GCONV_PATH",
         "GLIBC_TUNABLES",
         "GLOBIGNORE",
+        "HISTCMD",
         "HOME",
         "IFS",
+        "LINENO",
         "LOCPATH",
         "NLSPATH",
         "OPTIND",
@@ -95,8 +101,11 @@ pub(super) fn sets_special_variable(word: &str) -> bool {
         "PS2",
         "PS3",
         "PS4",
+        "RANDOM",
+        "SECONDS",
         "SHELL",
         "SHELLOPTS",
+        "SRANDOM",
         "ZDOTDIR",
     ];
     const PREFIXES: [&str; 2] = ["BASH_", "LD_"];

@@ -129,11 +129,14 @@ pub(super) fn started(words: &[Word]) -> Started {
         "export" | "readonly" => unknown_if(!are_plain_variables(arguments)),
         "read" if first.is_some_and(|word| word.text == "-r") => unknown_if(!are_plain_variables(&arguments[1..])),
         "read" | "unset" => unknown_if(!are_plain_variables(arguments)),
-        // In bash, the subscript of an array that these name may be a command: `a[$(..)]`.
+        // In bash, the subscript of an array that these name may be a command: `a[$(..)]`. Any word that is only known when the
+        // line runs may be the option that says so.
         "printf" => unknown_if(first.is_some_and(|word| word.is_open() || word.text.starts_with("-v"))),
-        "test" | "[" => unknown_if(arguments.iter().any(|word| {
-            (word.is_open() && !word.is_quoted && word.text != "]") || matches!(word.text.as_str(), "-v" | "-R")
-        })),
+        "test" | "[" => unknown_if(
+            arguments
+                .iter()
+                .any(|word| (word.is_open() && word.text != "]") || matches!(word.text.as_str(), "-v" | "-R")),
+        ),
         "jobs" | "wait" => unknown_if(arguments.iter().any(is_option)),
         "command" if first.is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) => NOTHING,
         name if SHELLS.contains(&name) => shell(arguments),

@@ -98,11 +98,18 @@ fn the_commands_of_a_line_are_found() {
     check("rm '*' \"*\" * \\* a=* 'a=b'", expect!["rm '*' '*' * '*' a=* 'a=b'"]);
     check("echo \"a $x\" 'a $x' \"$x\" '$x' $x", expect![[r#"echo "a $x" 'a $x' $x '$x' $x"#]]);
     check(
-        "a >&2 2>&1 >&2b >&- >& c",
+        "a >&2 2>&1 <&0 >&- <&- >& /dev/null > c",
         expect![[r#"
         a
-        > 2b
         > c"#]],
+    );
+    check(
+        "a >&2b >&-c d",
+        expect![[r#"
+        a d
+        > 2b
+        > -c
+        (opaque)"#]],
     );
     check("echo $HOME $1 $? a$", expect!["echo $HOME $1 $? a$"]);
     check("", expect![[""]]);
@@ -187,8 +194,10 @@ fn commands_that_another_one_starts_are_found_or_the_line_is_marked() {
     check("which bash; apt install zsh -y", &["which bash", "apt install zsh -y"]);
     check("eval rm a", &["rm a"]);
     check("set -euo pipefail; set -- $x; export A=1 B; readonly C; unset D; read -r line", &["export A=1 B"]);
-    check("test -f a && test \"$x\" = y && printf '%s' \"$x\"; wait", &["wait"]);
+    check("test -f a && test a = b && printf '%s' \"$x\"; wait", &["wait"]);
     check("diff <(rm a) b > >(rm c)", &["rm a", "rm c", "diff \"$(..)\" b"]);
+    check("(cat <(rm a)); cat <(rm b)|cat < <(rm c)&", &["rm a", "rm b", "rm c"]);
+    check("rm a <&- >&- 2>&1 2>&-; rm b >&2>f", &["rm a", "rm b"]);
     for line in [
         "bash -O extglob -c 'rm a'",
         "bash -oc pipefail 'rm a'",
@@ -245,6 +254,33 @@ fn commands_that_another_one_starts_are_found_or_the_line_is_marked() {
         "let 'a[$(rm a)]=1'",
         "[ -v 'a[$(rm a)]' ]",
         "test $x",
+        "test \"\"$x",
+        "test \"$x\" = y",
+        "test \"$@\"",
+        "test \"$(printf -- -v)\" 'a[$(rm a)]'",
+        "RANDOM='a[$(rm a)]'",
+        "export SRANDOM=1",
+        "read HISTCMD",
+        "<&-rm ls a",
+        "<& -rm ls a",
+        ">&-rm ls a",
+        "2>&-rm ls a",
+        "ls >&-# b",
+        "ls <&1-rm a",
+        "ls >&1a",
+        "ls >& a",
+        "ls >&'a$(rm a)'",
+        "ls <(b)# c",
+        "ls <(b)''",
+        "ls <(b)$x",
+        "ls <(b)<(c)",
+        "ls <(b)>c",
+        "ls a<(b)",
+        "ls 2<(b)",
+        "ls ''<(b)",
+        "ls<(b) c",
+        "ls > >(b)# c",
+        "ls > a>(b)",
         "printf -v 'a[$(rm a)]' b",
         "read 'a[$(rm a)]'",
         "unset 'a[$(rm a)]'",

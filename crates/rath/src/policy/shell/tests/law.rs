@@ -38,11 +38,39 @@ fn simple() -> impl Strategy<Value = String> {
         "'; t5'",
     ]);
     let name = prop::sample::select(vec!["t0", "t1", "t2", "'t3'", "A=1 t0", "PATH=bin t0", ">f t1", "\\t2"]);
-    (name, prop::collection::vec(word, 0..3)).prop_map(|(name, words)| [vec![name], words].concat().join(" "))
+    let apart = (name.clone(), prop::collection::vec(word.clone(), 0..3))
+        .prop_map(|(name, words)| [vec![name], words].concat().join(" "));
+    // Pieces that touch each other: each shell has its own mind about where a word or an operator ends.
+    let piece = prop_oneof![1 => word, 1 => name.clone(), 3 => prop::sample::select(TOUCHING.to_vec())];
+    let pieces = |count| prop::collection::vec((piece.clone(), prop::sample::select(vec!["", "", " "])), count);
+    let touching = (pieces(0..3), name, pieces(0..4)).prop_map(|(before, name, after)| {
+        let text = |pieces: Vec<(&str, &str)>| pieces.iter().map(|(piece, blank)| format!("{piece}{blank}")).collect();
+        let (before, after): (String, String) = (text(before), text(after));
+        format!("{before}{name}{after}")
+    });
+    prop_oneof![apart, touching]
 }
 
+/// Operators, and parts of words that look like the end of one.
+const TOUCHING: [&str; 33] = [
+    " ", "#", "$", "$'a'", "$\"a\"", "&", "&>", "-", "1", "2>&-", ";", "<", "<&", "<&-", "<&1", "<(t2)", "<<<", "<>",
+    "=", ">", ">&", ">&-", ">(t3)", ">>", ">|", "\\", "\\\n", "\n", "a[", "]", "{fd}>", "|", "!",
+];
+
 /// Lines that start programs in ways of their own.
-const FIXED: [&str; 40] = [
+const FIXED: [&str; 52] = [
+    "<&-t4 t0",
+    "<& -t4 t0",
+    ">&'a$(t4)'",
+    "HISTCMD='a[$(t4)]'",
+    "RANDOM='a[$(t4)]'",
+    "SRANDOM='a[$(t4)]'",
+    "[ \"$(printf -- -v)\" 'a[$(t4)]' ]",
+    "set -- -v 'a[$(t4)]'; test \"$@\"",
+    "t0 <(t2)#; t4",
+    "t0<(t2) a",
+    "test \"\"$z",
+    "x=-v; y='a[$(t4)]'; test \"$x\" \"$y\"",
     ". ./script",
     "BASH_ENV=script bash -c t0",
     "ENV=./script sh -ic t0",
@@ -171,6 +199,9 @@ fn programs_of(shell: &str, line: &str, folder: &Path) -> Vec<String> {
     std::fs::create_dir_all(work.join("bin")).expect("a directory");
     std::fs::write(work.join("script"), "t5 script\n").expect("a file");
     std::os::unix::fs::symlink(folder.join("path/t5"), work.join("bin/t0")).expect("a link");
+    // The program that `t0<(..)` names.
+    std::fs::create_dir_all(work.join("t0/dev/fd")).expect("a directory");
+    std::os::unix::fs::symlink(folder.join("path/t5"), work.join("t0/dev/fd/63")).expect("a link");
     let log = folder.join("log");
     std::fs::write(&log, "").expect("a file");
     let mut command = program("timeout");
