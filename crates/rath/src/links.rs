@@ -206,6 +206,9 @@ fn join(above: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
         for (link, to) in
             [("out", "../other"), ("up", ".."), ("back", "../seen/a"), ("own", "/seen/a"), ("far", "/none")]
         {
-            std::os::unix::fs::symlink(to, folder.path().join(link)).expect("a link");
+            symlink(to, folder.path().join(link)).expect("a link");
         }
         let root = Root::open(folder.path()).expect("a directory");
         let seen = SeenRoot { root, seen_at: PathBuf::from("/seen") };
