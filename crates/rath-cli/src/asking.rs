@@ -56,6 +56,8 @@ pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) 
         return Reply::Deny { by: "rath".to_owned(), reason: UNSHOWABLE.to_owned() };
     }
     show(question, &text);
+    // What was typed while the question was printed is no answer to it.
+    keyboard::discard_typed();
     let by = user_name();
     loop {
         output::prompt("> ");

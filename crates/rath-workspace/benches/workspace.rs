@@ -16,12 +16,13 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
         ("snapshots", snapshots),
         ("opens", opens),
         ("forks", forks),
         ("ignores", ignores),
         ("collections", collections),
+        ("renames", renames),
     ];
     let mut table = Table::default();
     let repo = BenchRepo::new();
@@ -210,6 +211,26 @@ fn collections(table: &mut Table, repo: &BenchRepo) {
     let (many, few) = medians(RUNS, || more_removed.collect(), || base.collect());
     eprintln!("  4 times the versions removed: {many:.1?}, against {few:.1?}");
     table.at_most("removing versions, 4 times as many removed", ratio(many, few), 5.0);
+}
+
+/// Comparing two trees in which files with equal content have other names: each of them could be any of the others.
+fn renames(table: &mut Table, repo: &BenchRepo) {
+    let compared = |files: usize| {
+        let folder = repo.folder.path().join(format!("renamed-{files}"));
+        let objects = Objects::open(&folder.join("versions")).expect("versions");
+        let trees = ["a", "b"].map(|name| {
+            let root = folder.join(name);
+            fs::create_dir_all(&root).expect("a directory");
+            (0..files).for_each(|nth| fs::write(root.join(format!("{name}{nth}")), "equal\n").expect("a file"));
+            let mut workspace =
+                Workspace::open(&root, &objects, &folder.join(format!("index-{name}"))).expect("a workspace");
+            workspace.snapshot().expect("a snapshot").tree
+        });
+        move || assert_eq!(objects.diff(Some(trees[0]), trees[1]).expect("compared").len(), files)
+    };
+    let (many, few) = medians(7, compared(16_000), compared(4_000));
+    eprintln!("  4 times the equal files renamed: {many:.1?}, against {few:.1?}");
+    table.at_most("comparing trees, 4 times as many equal files renamed", ratio(many, few), 6.0);
 }
 
 /// A folder of objects of which a part is kept, in several copies: each is collected once.

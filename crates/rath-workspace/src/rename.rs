@@ -1,7 +1,7 @@
 //! Rename detection: finds new files that were deleted under another name, with git's rules and thresholds.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
@@ -126,28 +126,26 @@ impl RenameSearch<'_> {
 
     /// Pairs files with equal content.
     fn pair_identical(&mut self) {
-        let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
+        // An executable file is renamed to one that is not.
+        let content = |file: &Renamable<'_>| (file.id, if file.mode.is_file() { Mode::File } else { file.mode });
+        // The sources with equal content, in order, and those of them with equal names: each is looked at once.
+        let (mut by_content, mut by_name) =
+            (HashMap::<_, VecDeque<usize>>::new(), HashMap::<_, VecDeque<usize>>::new());
         for (nth, source) in self.sources.iter().enumerate() {
-            by_id.entry(source.id).or_default().push(nth);
+            by_content.entry(content(source)).or_default().push_back(nth);
+            by_name.entry((content(source), last_name(source.path))).or_default().push_back(nth);
         }
         for (target, file) in self.targets.iter().enumerate() {
             if file.id == EMPTY_BLOB {
                 continue;
             }
-            let mut best = None;
-            for source in by_id.get(&file.id).into_iter().flatten().copied() {
-                let fits = file.mode == self.sources[source].mode
-                    || (file.mode.is_file() && self.sources[source].mode.is_file());
-                if self.used[source] || !fits {
-                    continue;
-                }
-                if last_name(self.sources[source].path) == last_name(file.path) {
-                    best = Some(source);
-                    break;
-                }
-                best = best.or(Some(source));
-            }
-            if let Some(source) = best {
+            let same_name = by_name.get_mut(&(content(file), last_name(file.path)));
+            let mut next = |queue: &mut VecDeque<usize>| {
+                std::iter::from_fn(|| queue.pop_front()).find(|source| !self.used[*source])
+            };
+            let source = same_name.and_then(&mut next);
+            let source = source.or_else(|| by_content.get_mut(&content(file)).and_then(&mut next));
+            if let Some(source) = source {
                 self.pair(source, target);
             }
         }

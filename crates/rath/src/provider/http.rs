@@ -317,7 +317,11 @@ impl HttpClient {
         // Secrets are hidden before the text is cut: a part of a key is a secret too.
         let text = self.without_keys(&bytes);
         if status.is_redirection() {
-            let to = body.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+            let to = body
+                .response
+                .headers()
+                .get(LOCATION)
+                .map_or_else(|| "elsewhere".into(), |to| self.without_keys(to.as_bytes()));
             let to = to.split(['?', '#']).next().unwrap_or_default();
             let message = format!("{} redirects to {to}, and keys are not sent there", self.endpoint());
             return ProviderError::new(ProviderErrorKind::Refused, message)
@@ -503,10 +507,13 @@ impl ResponseBody {
             return Ok(first);
         }
         let mut bytes = Vec::from(first);
-        while content_start(&bytes).is_empty() {
-            bytes.extend_from_slice(&self.read().await?.ok_or_else(ProviderError::truncated)?);
+        loop {
+            let more = self.read().await?.ok_or_else(ProviderError::truncated)?;
+            bytes.extend_from_slice(&more);
+            if !content_start(&more).is_empty() {
+                return Ok(bytes.into());
+            }
         }
-        Ok(bytes.into())
     }
 
     /// Appends the rest of the body.

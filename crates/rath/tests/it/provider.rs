@@ -364,13 +364,16 @@ fn keys_in_replies_are_hidden_in_every_form_and_before_the_text_is_cut() {
     let key = "sk-\"quo/ted\"-0123456789";
     let escaped = r#"sk-\"quo/ted\"-0123456789"#;
     let encoded = "sk-%22quo%2Fted%22-0123456789";
+    let hex: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
     let long = "x".repeat(1_990);
+    let cut = "x".repeat(1_930);
     let replies = [
         Reply::json(400, &format!(r#"{{"error":{{"message":"bad {escaped}"}}}}"#)),
         Reply::json(400, &format!(r#"{{"error":{{"message":"{long} {escaped}"}}}}"#)),
         Reply::new(500, "text/plain", format!("a long text about a credential that is {key} and more")),
         Reply::new(200, "text/html", format!("<html>a long text about a credential {key} and more")),
         Reply::new(307, "text/plain", "").header(&format!("location: http://elsewhere.example/{encoded}/x")),
+        Reply::new(307, "text/plain", "").header(&format!("location: http://elsewhere.example/{cut}/{hex}/x")),
         Reply::json(401, r#"{"error":{"message":"azure-secret-0123456789"}}"#),
         Reply::json(401, r#"{"error":{"message":"cookie-secret-0123 query-secret-0123 user-secret-0123"}}"#),
         Reply::stream(PIECES.replace("Hel", escaped).replace("\"m\"", &format!("\"{escaped}\""))),
@@ -394,7 +397,7 @@ fn keys_in_replies_are_hidden_in_every_form_and_before_the_text_is_cut() {
             shown += &session.as_record().steps().iter().map(|step| step.json().into_owned()).collect::<String>();
             // The port may be one of the texts.
             let shown = shown.replace(&server.url, "http://server");
-            for secret in ["0123", "hunter2", "query-secret"] {
+            for secret in ["0123", "hunter2", "query-secret", &hex[..10]] {
                 assert!(!shown.contains(secret), "reply {nth}: {shown}");
             }
         }

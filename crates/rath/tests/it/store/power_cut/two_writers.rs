@@ -49,7 +49,7 @@ fn write_and_sync_in_part(path: &Path, content: &str) -> std::io::Result<File> {
     let mark = content.rfind("\"after_sync\"").expect("a row after a sync");
     let (synced, rest) = content.split_at(content[..mark].rfind('\n').expect("a header") + 1);
     assert!(synced.contains("\"chunk\":"), "the first steps are synced: {synced}");
-    let temporary = path.with_extension("tmp");
+    let temporary = path.with_extension("0123456789abcdef0123456789abcdef.tmp");
     let mut file = File::create_new(&temporary)?;
     file.lock()?;
     for row in synced.split_inclusive('\n') {
