@@ -121,7 +121,7 @@ fn names_on_way(start: &Path, given: &str, read_link: &dyn Fn(&Path) -> Option<P
 /// The links of a directory, and the names that they give to files.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Links {
-    /// The links that lead to a path, by that path.
+    /// The first links that lead to a path, by that path.
     by_target: BTreeMap<String, Vec<String>>,
     /// The names of such links that rules or guards fit, by the path that they lead to.
     fitting: BTreeMap<String, Vec<String>>,
@@ -134,7 +134,10 @@ impl Links {
     pub(crate) fn new(pairs: &[(String, String)], fits_below: bool, guards_of: &dyn Fn(&str) -> Vec<usize>) -> Self {
         let mut links = Links { max_names: if fits_below { MAX_NAMES } else { 1 }, ..Links::default() };
         for (link, target) in pairs {
-            links.by_target.entry(target.clone()).or_default().push(link.clone());
+            let to_target = links.by_target.entry(target.clone()).or_default();
+            if to_target.len() < MAX_NAMES {
+                to_target.push(link.clone());
+            }
         }
         let mut known = BTreeSet::new();
         // One name for each guard is enough. A link may be guarded because another link leads to it.
@@ -179,8 +182,11 @@ impl Links {
                     // Through a link to a directory above it, a name would become longer without end.
                     let is_through = parts_above(&name).any(|(above, _)| above == link);
                     let longer = join(link, rest);
-                    if !is_through && names.len() < max_names && known.insert(longer.clone()) {
+                    if !is_through && known.insert(longer.clone()) {
                         names.push(longer);
+                    }
+                    if names.len() >= max_names {
+                        return names;
                     }
                 }
             }

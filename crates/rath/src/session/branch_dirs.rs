@@ -74,6 +74,9 @@ struct TrackedDir {
     workspace: Workspace,
     /// The first snapshot that was taken before a call.
     first: Option<Snapshot>,
+    /// The ignored paths that calls changed and that were left, except for calls that a person approved. A directory stands for
+    /// all below it.
+    left_ignored: HashSet<String>,
     /// The last snapshot.
     last: Option<Snapshot>,
     /// The backups of the files in the last snapshot that a policy guards, and the policy.
@@ -293,8 +296,7 @@ impl BranchDirs {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let tracked =
-            TrackedDir { workspace, first: None, last: None, backups: None, links: Arc::default(), head: None };
+        let tracked = TrackedDir::new(workspace);
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
@@ -397,6 +399,18 @@ pub(crate) struct CallChanges {
 }
 
 impl TrackedDir {
+    fn new(workspace: Workspace) -> Self {
+        TrackedDir {
+            workspace,
+            first: None,
+            left_ignored: HashSet::new(),
+            last: None,
+            backups: None,
+            links: Arc::default(),
+            head: None,
+        }
+    }
+
     /// Backs up the files of the last snapshot that a policy guards, under any name through links.
     fn back_up(&mut self, sandbox: &Sandbox, policy: Option<&Arc<ActivePolicy>>) -> Result<()> {
         let (Some(policy), Some(last)) = (policy, &self.last) else {
@@ -478,6 +492,7 @@ impl BranchDir {
     pub(crate) fn changes_except(
         &self,
         policy: Option<&Arc<ActivePolicy>>,
+        is_approved: bool,
         refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String>,
     ) -> Result<CallChanges> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
@@ -511,7 +526,14 @@ impl BranchDir {
             refused.extend(new.iter().filter_map(|path| created(path)));
         }
         if let Some((_, backups)) = &tracked.backups {
-            report = put_back(&tracked.workspace, (&first, &before), backups, refused, &refuse)?;
+            let left = |path: &str| tracked.left_ignored.iter().any(|left| is_at_or_below(path, left));
+            let is_of_calls = |path: &str| first.presence(path) == Presence::Absent && left(path);
+            report = put_back(&tracked.workspace, &before, &is_of_calls, backups, refused, &refuse)?;
+        }
+        if !is_approved {
+            let effects = changes.iter().flatten().flat_map(|(_, effects)| effects);
+            let ignored = effects.filter(|effect| effect.unkept == Some(UnkeptReason::Ignored));
+            tracked.left_ignored.extend(ignored.map(|effect| effect.path.clone()));
         }
         if changes.is_err() || report.is_empty() {
             if changes.is_ok() {
@@ -649,6 +671,10 @@ fn unread_with_guards(policy: &ActivePolicy, first: Option<&Snapshot>, snapshot:
     let mut unread = snapshot.unread();
     unread.retain(|path| is_chosen(path) || policy.may_guard_below(&versions::lossy_path(path)));
     unread
+}
+
+fn is_at_or_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {

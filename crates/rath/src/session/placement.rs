@@ -380,10 +380,11 @@ impl Session {
     /// Takes a snapshot after a tool may have changed files, and puts back those for which `refuse` returns a reason.
     pub(crate) async fn changes_except(
         &self,
+        is_approved: bool,
         refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String> + Send + 'static,
     ) -> Result<CallChanges> {
         let policy = self.policy().cloned();
-        self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), refuse)).await
+        self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), is_approved, refuse)).await
     }
 
     /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call

@@ -84,10 +84,11 @@ impl ChangedPaths<'_> {
 }
 
 /// Puts back the files of refused changes, and those with a backup that are not as in it. `before` is the directory as it was
-/// before the call, and `first` as it was when this process looked at it first.
+/// before the call. `is_of_calls` returns true for a file that earlier calls wrote while it was ignored.
 pub(super) fn put_back(
     workspace: &Workspace,
-    (first, before): (&Snapshot, &Snapshot),
+    before: &Snapshot,
+    is_of_calls: &dyn Fn(&str) -> bool,
     backups: &Backups,
     refused: Vec<Refusal>,
     refuse: &dyn Fn(&Effect) -> Option<Refusal>,
@@ -99,8 +100,7 @@ pub(super) fn put_back(
     let mut steps = PutBackSteps::default();
     for Refusal { effect, reason } in refused {
         let was = before.presence(&effect.path);
-        // Calls wrote it while it was ignored, or in a directory with too many names to know them.
-        let is_of_calls = was != Presence::Absent && first.presence(&effect.path) == Presence::Absent;
+        let is_of_calls = was != Presence::Absent && is_of_calls(&effect.path);
         let is_unignored = effect.before.is_none() && effect.after.is_some();
         match effect.change {
             Change::Created if was == Presence::Absent || is_of_calls => {

@@ -21,8 +21,7 @@ impl Fixture {
         }
         let objects = Objects::open(&folder.path().join("objects")).expect("objects");
         let workspace = open(Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace"));
-        let tracked =
-            TrackedDir { workspace, first: None, last: None, backups: None, links: Arc::default(), head: None };
+        let tracked = TrackedDir::new(workspace);
         let rules = ["deny write locked", "deny write large"].map(|rule| rule.parse().expect("a rule"));
         let policy = Arc::new(ActivePolicy::new(Policy::new(Mode::Workspace).rules(rules)));
         let sandbox = Sandbox::local(&root);
@@ -38,7 +37,7 @@ impl Fixture {
         let refuse = |effect: &Effect, paths: &ChangedPaths<'_>| {
             self.policy.refuses_change(&effect.path, paths.ignored_above(&effect.path).as_deref(), false)
         };
-        self.dir.changes_except(Some(&self.policy), refuse).expect("it can be looked at")
+        self.dir.changes_except(Some(&self.policy), false, refuse).expect("it can be looked at")
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -89,4 +88,27 @@ fn a_file_that_cannot_be_put_back_is_named_and_the_others_are_put_back() {
     // The next call begins with the files as they are.
     let CallChanges { put_back, .. } = fixture.after_call();
     assert!(put_back.is_empty());
+}
+
+#[test]
+fn a_file_that_is_no_longer_ignored_is_put_back_only_if_a_call_wrote_it() {
+    for writer in ["user", "call"] {
+        let fixture = Fixture::new(|workspace| workspace);
+        std::fs::create_dir(fixture.folder.path().join("w/target")).expect("a directory");
+        fixture.write("target/a", "mine");
+        fixture.write(".gitignore", "target/\n");
+        fixture.observe();
+        if writer == "call" {
+            fixture.write("target/.envrc", "new");
+            assert!(fixture.after_call().put_back.is_empty(), "it is ignored");
+        } else {
+            fixture.write("target/.envrc", "new");
+            fixture.observe();
+        }
+        fixture.write(".gitignore", "");
+        let CallChanges { put_back, .. } = fixture.after_call();
+        let expected: &[&str] = if writer == "call" { &["target/.envrc"] } else { &[] };
+        assert_eq!(paths(&put_back.restored), expected, "{writer}");
+        assert_eq!(fixture.read("target/.envrc") == "new", writer == "user");
+    }
 }

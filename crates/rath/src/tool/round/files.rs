@@ -125,6 +125,7 @@ impl Round {
             CallState::Running { policy: Some(policy), .. } if others.is_empty() => Some(policy.clone()),
             _ => None,
         };
+        let is_approved = policy.as_ref().is_none_or(|(_, is_approved)| *is_approved);
         let is_refused = move |effect: &Effect, paths: &ChangedPaths<'_>| {
             let (policy, is_approved) = policy.as_ref()?;
             // Of a file under all its names.
@@ -145,7 +146,7 @@ impl Round {
                 _ => refuse(&effect.path),
             }
         };
-        let CallChanges { put_back: report, changes } = session.changes_except(is_refused).await?;
+        let CallChanges { put_back: report, changes } = session.changes_except(is_approved, is_refused).await?;
         if let CallState::Running { put_back, .. } = &mut self.slots[nth].state {
             put_back.add(report);
         }

@@ -262,7 +262,7 @@ impl PutBackAgain {
             };
             is_refused.then(|| "as recorded".to_owned())
         };
-        let looked = session.with_dir(move |_, dir| dir.changes_except(Some(&policy), refuse)).await?;
+        let looked = session.with_dir(move |_, dir| dir.changes_except(Some(&policy), true, refuse)).await?;
         let report = looked.put_back;
         let is_same = |files: &[(String, String)], recorded: &[String]| files.iter().map(|(path, _)| path).eq(recorded);
         let is_repeated =
