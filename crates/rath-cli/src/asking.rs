@@ -56,8 +56,6 @@ pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) 
         return Reply::Deny { by: "rath".to_owned(), reason: UNSHOWABLE.to_owned() };
     }
     show(question, &text);
-    // What was typed while the question was printed is no answer to it.
-    keyboard::discard_typed();
     let by = user_name();
     loop {
         output::prompt("> ");
@@ -108,6 +106,8 @@ fn show(question: &Question, text: &str) {
         let rules: String = rules.iter().map(|rule| format!("\n  {}", subject(rule))).collect();
         output::message!("s and a also allow later on:{rules}");
     }
+    // What was typed while the call was printed is no answer to the question.
+    keyboard::discard_typed();
     output::message!("allow it?  {}", choices(!rules.is_empty()));
 }
 
