@@ -583,7 +583,7 @@ impl Snapshot {
         untracked
     }
 
-    /// Returns whether a path was there, whether it is tracked or not.
+    /// Returns the knowledge about a path, tracked or not.
     pub fn presence(&self, path: &str) -> Presence {
         let Ok(path) = paths::parse_path(path) else { return Presence::Absent };
         let mut dir = &self.dir;
@@ -620,50 +620,33 @@ impl Snapshot {
         }
     }
 
-    /// Returns the paths of all links.
+    /// Returns the paths of all links, sorted.
     pub fn links(&self) -> Vec<String> {
-        let (mut links, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
-        while let Some((path, dir)) = rest.pop() {
-            for entry in &dir.entries {
-                if let Some(child) = dir.child(entry) {
-                    rest.push((changes::join_path(&path, dir.name(entry)), child));
-                } else if entry.stat.file_type() == dir::FileType::Link {
-                    links.push(paths::path_text(&changes::join_path(&path, dir.name(entry))).into_owned());
-                }
-            }
-        }
+        let mut links = self.leaves(dir::FileType::Link);
         links.sort();
         links
     }
 
     /// Returns the directories whose contents are not known: ignored ones with too many names, and those that could not be listed.
     pub fn unread(&self) -> Vec<String> {
-        let (mut unread, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
-        while let Some((path, dir)) = rest.pop() {
-            for entry in &dir.entries {
-                let child = dir.child(entry);
-                if child.is_none() && entry.stat.file_type() == dir::FileType::Directory {
-                    unread.push(paths::path_text(&changes::join_path(&path, dir.name(entry))).into_owned());
-                }
-                rest.extend(child.map(|child| (changes::join_path(&path, dir.name(entry)), child)));
-            }
-        }
-        unread
+        self.leaves(dir::FileType::Directory)
     }
 
-    /// Returns the directories that could not be listed.
-    pub fn unlistable(&self) -> Vec<String> {
-        let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
+    /// Returns the paths of a type without known contents.
+    fn leaves(&self, file_type: dir::FileType) -> Vec<String> {
+        let (mut leaves, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
         while let Some((path, dir)) = rest.pop() {
             for entry in &dir.entries {
-                let child_path = changes::join_path(&path, dir.name(entry));
-                let is_special = entry.kind == EntryKind::Untracked(UntrackedReason::Special);
-                if is_special && entry.stat.file_type() == dir::FileType::Directory {
-                    unlistable.push(paths::path_text(&child_path).into_owned());
+                let child_path = || changes::join_path(&path, dir.name(entry));
+                match dir.child(entry) {
+                    Some(child) => rest.push((child_path(), child)),
+                    None if entry.stat.file_type() == file_type => {
+                        leaves.push(paths::path_text(&child_path()).into_owned());
+                    }
+                    None => {}
                 }
-                rest.extend(dir.child(entry).map(|child| (child_path, child)));
             }
         }
-        unlistable
+        leaves
     }
 }
