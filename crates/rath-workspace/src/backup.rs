@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::changes::join_path;
@@ -114,7 +115,15 @@ impl Workspace {
         }
         for directory in searched {
             let Ok(directory) = paths::parse_path(directory) else { continue };
-            self.search(directory, is_wanted, &mut wanted)?;
+            let _ = self.search(directory, &mut |dir, name, path| {
+                if is_wanted(&paths::path_text(path))
+                    && let Ok(stat) = disk::stat(dir, name)
+                {
+                    let entry = DirEntry::new(EntryKind::Untracked(UntrackedReason::Ignored));
+                    wanted.push((path.to_owned(), DirEntry { stat, ..entry }));
+                }
+                ControlFlow::Continue(())
+            })?;
         }
         for (path, entry) in wanted {
             let known = previous_files.and_then(|files| files.get(&path));
@@ -132,39 +141,6 @@ impl Workspace {
             backups.files.insert(path, backup);
         }
         Ok(backups)
-    }
-
-    /// Adds the files below a directory for which `is_wanted` returns true. Looks at names only, of any number.
-    fn search(
-        &self,
-        directory: Vec<u8>,
-        is_wanted: &dyn Fn(&str) -> bool,
-        wanted: &mut Vec<(Vec<u8>, DirEntry)>,
-    ) -> Result<()> {
-        let (root, mut listing) = (self.open_root()?, Listing::default());
-        let mut rest = vec![(directory, 0)];
-        while let Some((path, depth)) = rest.pop() {
-            let Ok(dir) = disk::open_path(&root, &path) else { continue };
-            if disk::list(&dir, &mut listing).is_err() {
-                continue;
-            }
-            for (nth, (_, _, file_type)) in listing.entries.iter().enumerate() {
-                let (name, child_path) = (listing.name(nth), join_path(&path, listing.name(nth)));
-                let is_directory = match file_type {
-                    FileType::Unknown => disk::stat(&dir, name).is_ok_and(|it| it.file_type() == FileType::Directory),
-                    known => *known == FileType::Directory,
-                };
-                if is_directory && depth < MAX_DEPTH {
-                    rest.push((child_path, depth + 1));
-                } else if is_wanted(&paths::path_text(&child_path))
-                    && let Ok(stat) = disk::stat(&dir, name)
-                {
-                    let entry = DirEntry::new(EntryKind::Untracked(UntrackedReason::Ignored));
-                    wanted.push((child_path, DirEntry { stat, ..entry }));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Returns the files that are not as in their backups, each with the kind of its change. Looks at these files directly.

@@ -140,6 +140,7 @@ mod recover;
 mod regular_file;
 mod rename;
 mod restore;
+mod snapshot;
 mod temporaries;
 #[cfg(all(test, unix))]
 mod tests;
@@ -162,6 +163,7 @@ pub use self::patch::text_patch;
 pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
 pub use self::regular_file::{open_regular_file, read_at_most};
+pub use self::snapshot::Snapshot;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
 use std::collections::BTreeSet;
@@ -170,7 +172,7 @@ use std::sync::Arc;
 
 use self::batch::Batch;
 use self::checkout::CopySource;
-use self::dir::{Dir, EntryKind};
+use self::dir::Dir;
 use self::disk::Handle;
 use self::index::IndexKey;
 use self::limits::SnapshotLimits;
@@ -225,16 +227,6 @@ impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workspace").field("root", &self.root).field("index", &self.index).finish_non_exhaustive()
     }
-}
-
-/// The contents of a directory at one time.
-///
-/// Returned by [`Workspace::snapshot`]. See [`Workspace`] for an example.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// The tree of the tracked files.
-    pub tree: TreeId,
-    dir: Arc<Dir>,
 }
 
 impl Workspace {
@@ -541,7 +533,7 @@ impl Workspace {
         self.left_out.iter().fold(0, |sum, path| path.iter().chain(b"/").fold(sum, hash))
     }
 
-    fn open_root(&self) -> Result<Handle> {
+    pub(crate) fn open_root(&self) -> Result<Handle> {
         disk::open_root(&self.root).map_err(|error| objects::io_error(&self.root, "open the workspace", error))
     }
 }
@@ -550,103 +542,5 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         let _ = self.save();
-    }
-}
-
-impl Snapshot {
-    fn new(dir: Arc<Dir>) -> Self {
-        Snapshot { tree: TreeId(dir.tree()), dir }
-    }
-
-    /// Returns the untracked paths, with the reason for each.
-    ///
-    /// An ignored directory is one path, without its contents.
-    pub fn untracked(&self) -> Vec<(String, UntrackedReason)> {
-        let mut untracked = Vec::new();
-        let mut rest = vec![(Vec::new(), &self.dir)];
-        while let Some((path, dir)) = rest.pop() {
-            for entry in &dir.entries {
-                let child_path = changes::join_path(&path, dir.name(entry));
-                match (entry.kind, dir.child(entry)) {
-                    (EntryKind::Untracked(reason) | EntryKind::Outdated(_, reason), _) => {
-                        untracked.push((paths::path_text(&child_path).into_owned(), reason));
-                    }
-                    (_, Some(child)) if child.entries.is_empty() => {
-                        untracked.push((paths::path_text(&child_path).into_owned(), UntrackedReason::EmptyDirectory));
-                    }
-                    (_, Some(child)) => rest.push((child_path, child)),
-                    _ => {}
-                }
-            }
-        }
-        untracked.sort_by(|one, other| one.0.cmp(&other.0));
-        untracked
-    }
-
-    /// Returns the knowledge about a path, tracked or not.
-    pub fn presence(&self, path: &str) -> Presence {
-        let Ok(path) = paths::parse_path(path) else { return Presence::Absent };
-        let mut dir = &self.dir;
-        let mut names = path.split(|byte| *byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            let Some(entry) = dir.find(name) else { return Presence::Absent };
-            if names.peek().is_none() {
-                break;
-            }
-            match dir.child(entry) {
-                Some(child) => dir = child,
-                None if entry.stat.file_type() == dir::FileType::Directory => return Presence::Unknown,
-                None => return Presence::Absent,
-            }
-        }
-        Presence::Present
-    }
-
-    /// Returns the outermost directory above a path that the rules of this snapshot ignore, whether it was there or not.
-    pub fn ignored_above(&self, path: &str) -> Option<String> {
-        let path = paths::parse_path(path).ok()?;
-        let (mut dir, mut rules, mut start) = (Some(&self.dir), None, 0);
-        loop {
-            if let Some(patterns) = dir.and_then(|dir| dir.patterns.as_ref()) {
-                rules = ignore::IgnoreLevel::push(&rules, patterns, &path[..start.max(1) - 1]);
-            }
-            let end = start + path[start..].iter().position(|byte| *byte == b'/')?;
-            let name = &path[start..end];
-            if name.eq_ignore_ascii_case(b".git") || ignore::ignores(&rules, &path[..end], true) {
-                return Some(paths::path_text(&path[..end]).into_owned());
-            }
-            dir = dir.and_then(|dir| dir.child(dir.find(name)?));
-            start = end + 1;
-        }
-    }
-
-    /// Returns the paths of all links, sorted.
-    pub fn links(&self) -> Vec<String> {
-        let mut links = self.leaves(dir::FileType::Link);
-        links.sort();
-        links
-    }
-
-    /// Returns the directories whose contents are not known: ignored ones with too many names, and those that could not be listed.
-    pub fn unread(&self) -> Vec<String> {
-        self.leaves(dir::FileType::Directory)
-    }
-
-    /// Returns the paths of a type without known contents.
-    fn leaves(&self, file_type: dir::FileType) -> Vec<String> {
-        let (mut leaves, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
-        while let Some((path, dir)) = rest.pop() {
-            for entry in &dir.entries {
-                let child_path = || changes::join_path(&path, dir.name(entry));
-                match dir.child(entry) {
-                    Some(child) => rest.push((child_path(), child)),
-                    None if entry.stat.file_type() == file_type => {
-                        leaves.push(paths::path_text(&child_path()).into_owned());
-                    }
-                    None => {}
-                }
-            }
-        }
-        leaves
     }
 }

@@ -20,12 +20,26 @@ pub(crate) struct FollowedPath {
     pub(crate) target: String,
     /// The other names on the way that are in the directory, relative to it: as given, and behind each link.
     pub(crate) names: Vec<String>,
+    /// The links in the directory that were followed.
+    pub(crate) passed: Vec<String>,
+}
+
+/// A link of a directory, followed to its target.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FollowedLink {
+    pub(crate) path: String,
+    /// The other names on the way that are in the directory. The last is the target, if that is in the directory.
+    pub(crate) names: Vec<String>,
+    /// The path without links; none if it is not in the directory.
+    pub(crate) target: Option<String>,
+    /// The other links in the directory that were followed.
+    pub(crate) passed: Vec<String>,
 }
 
 /// The largest path that a system call takes, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 /// The largest number of links that are followed.
-const MAX_LINKS: u32 = 40;
+const MAX_LINKS: usize = 40;
 /// The largest number of names of a path through links that no rule fits.
 const MAX_NAMES: usize = 64;
 
@@ -40,13 +54,17 @@ impl SeenRoot {
         Some(SeenRoot { root, seen_at })
     }
 
-    /// Returns each link with its target, of those that lead into the directory.
-    pub(crate) fn targets_of(&self, links: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
-        let target = |link: String| {
-            let target = follow(Some(self), &link).target;
-            (!Path::new(&target).is_absolute() && target != link).then_some((link, target))
+    /// Follows links, and returns those that lead into the directory or through it.
+    pub(crate) fn follow_links(&self, links: impl IntoIterator<Item = String>) -> Vec<FollowedLink> {
+        let follow = |path: String| {
+            let FollowedPath { target, mut names, mut passed } = follow(Some(self), &path);
+            names.retain(|name| *name != path);
+            passed.retain(|name| *name != path);
+            let target = (!Path::new(&target).is_absolute() && target != path).then_some(target);
+            names.extend(target.clone());
+            (!names.is_empty()).then_some(FollowedLink { path, names, target, passed })
         };
-        links.into_iter().filter_map(target).collect()
+        links.into_iter().filter_map(follow).collect()
     }
 
     fn relative(&self, path: &Path) -> Option<String> {
@@ -59,10 +77,11 @@ pub(crate) fn follow(seen: Option<&SeenRoot>, given: &str) -> FollowedPath {
     let canonical = seen.and_then(|seen| seen.root.canonical_name(given));
     let is_known = given.len() <= MAX_PATH_BYTES && !is_stream(given);
     if canonical.as_deref() == Some(given) || !is_known || (seen.is_none() && !Path::new(given).is_absolute()) {
-        return FollowedPath { target: canonical.unwrap_or_else(|| given.to_owned()), names: Vec::new() };
+        let target = canonical.unwrap_or_else(|| given.to_owned());
+        return FollowedPath { target, names: Vec::new(), passed: Vec::new() };
     }
     let start = seen.map_or(Path::new("/"), |seen| &seen.seen_at);
-    let mut names = names_on_way(start, given, &|path| {
+    let (mut names, passed) = names_on_way(start, given, &|path| {
         let on_machine = seen.and_then(|seen| Some(seen.root.path().join(path.strip_prefix(&seen.seen_at).ok()?)));
         on_machine.as_deref().unwrap_or(path).read_link().ok()
     });
@@ -70,7 +89,8 @@ pub(crate) fn follow(seen: Option<&SeenRoot>, given: &str) -> FollowedPath {
     let relative = |path: &Path| seen.and_then(|seen| seen.relative(path));
     let target = canonical.or_else(|| relative(&last)).unwrap_or_else(|| last.to_string_lossy().into_owned());
     let names = names.iter().filter_map(|name| relative(name)).filter(|name| *name != target).collect();
-    FollowedPath { target, names }
+    let passed = passed.iter().filter_map(|link| relative(link)).collect();
+    FollowedPath { target, names, passed }
 }
 
 /// Returns true if a path names a device, or a stream that each process has its own of.
@@ -80,14 +100,19 @@ fn is_stream(given: &str) -> bool {
     NAMES.contains(&name) || name == "fd" || name.strip_prefix("fd/").is_some_and(|fd| fd.parse::<u32>().is_ok())
 }
 
-/// Returns the names of a path: as it is given below `start`, behind each link that is followed, and at last the target.
+/// Returns the names of a path: as it is given below `start`, behind each link that is followed, and at last the target. Returns the
+/// links besides.
 ///
 /// Names are followed one by one: what stands above the directory, and where a link leads, depends on where commands see it. A
 /// `..` leads to the directory above the target of a link.
-fn names_on_way(start: &Path, given: &str, read_link: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
+fn names_on_way(
+    start: &Path,
+    given: &str,
+    read_link: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
-    let (mut at, mut rest, mut links) = (start.to_owned(), parts(Path::new(given)), 0);
-    let mut names = Vec::new();
+    let (mut at, mut rest) = (start.to_owned(), parts(Path::new(given)));
+    let (mut names, mut passed) = (Vec::new(), Vec::new());
     let mut is_new = true;
     loop {
         if is_new && !rest.iter().any(|part| part == "..") {
@@ -106,8 +131,8 @@ fn names_on_way(start: &Path, given: &str, read_link: &dyn Fn(&Path) -> Option<P
             Some(_) => at.join(&part),
         };
         match read_link(&path) {
-            Some(link) if links < MAX_LINKS => {
-                links += 1;
+            Some(link) if passed.len() < MAX_LINKS => {
+                passed.push(path);
                 is_new = true;
                 rest.extend(parts(&link));
             }
@@ -115,7 +140,22 @@ fn names_on_way(start: &Path, given: &str, read_link: &dyn Fn(&Path) -> Option<P
         }
     }
     names.dedup();
-    names
+    (names, passed)
+}
+
+/// A rule or a guard that fits the name of a link.
+///
+/// Two links to one target with an equal guard give equal guards to the files there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LinkGuard {
+    /// The rule with this number.
+    Rule(usize),
+    /// The rule with this number, which may fit names below: so many of its names are those of the link.
+    RuleBelow(usize, usize),
+    /// The list of files that other programs run.
+    Listed,
+    /// A directory of that list, by its number, whose first name is that of the link.
+    ListedBelow(usize),
 }
 
 /// The links of a directory, and the names that they give to files.
@@ -125,15 +165,25 @@ pub(crate) struct Links {
     by_target: BTreeMap<String, Vec<String>>,
     /// The names of such links that rules or guards fit, by the path that they lead to.
     fitting: BTreeMap<String, Vec<String>>,
+    /// The targets of links.
+    targets: BTreeMap<String, String>,
+    /// The links on whose way a link is, by that link.
+    passing: BTreeMap<String, Vec<String>>,
     max_names: usize,
 }
 
 impl Links {
-    /// Creates the links of a directory from pairs of a link and its target. `guards_of` returns all guards that fit a name, and so
-    /// everything below it. If a guard can fit a name below a link although it does not fit the link, `fits_below` is true.
-    pub(crate) fn new(pairs: &[(String, String)], fits_below: bool, guards_of: &dyn Fn(&str) -> Vec<usize>) -> Self {
+    /// Creates the links of a directory. `guards_of` returns all guards that fit a name. If a guard can fit a name below a link
+    /// although it does not fit the link, `fits_below` is true.
+    pub(crate) fn new(followed: &[FollowedLink], fits_below: bool, guards_of: &dyn Fn(&str) -> Vec<LinkGuard>) -> Self {
         let mut links = Links { max_names: if fits_below { MAX_NAMES } else { 1 }, ..Links::default() };
-        for (link, target) in pairs {
+        let targets = followed.iter().filter_map(|link| Some((link.path.clone(), link.target.clone()?)));
+        links.targets = targets.collect();
+        for (passed, link) in followed.iter().flat_map(|link| link.passed.iter().map(|passed| (passed, &link.path))) {
+            links.passing.entry(passed.clone()).or_default().push(link.clone());
+        }
+        let pairs = || followed.iter().flat_map(|link| link.names.iter().map(|name| (&link.path, name)));
+        for (link, target) in pairs() {
             let to_target = links.by_target.entry(target.clone()).or_default();
             if to_target.len() < MAX_NAMES {
                 to_target.push(link.clone());
@@ -143,7 +193,7 @@ impl Links {
         // One name for each guard is enough. A link may be guarded because another link leads to it.
         for _ in 0..MAX_LINKS {
             let before = known.len();
-            for (link, target) in pairs {
+            for (link, target) in pairs() {
                 for name in links.names(link) {
                     let new = guards_of(&name).into_iter().filter(|guard| known.insert((target, *guard))).count();
                     if new > 0 {
@@ -156,6 +206,16 @@ impl Links {
             }
         }
         links
+    }
+
+    /// Returns the target of a link; none if it is not in the directory.
+    pub(crate) fn target(&self, link: &str) -> Option<&str> {
+        self.targets.get(link).map(String::as_str)
+    }
+
+    /// Returns the links on whose way a link is.
+    pub(crate) fn passing(&self, link: &str) -> &[String] {
+        self.passing.get(link).map_or(&[], Vec::as_slice)
     }
 
     /// Returns true if no file has another name that a guard may fit.
@@ -279,7 +339,7 @@ mod tests {
             LINKS.iter().find(|(link, _)| *link == path).map(|(_, text)| PathBuf::from(text))
         };
         let check = |given: &str, expected: &str| {
-            let names = names_on_way(Path::new("/w"), given, &read_link);
+            let (names, _) = names_on_way(Path::new("/w"), given, &read_link);
             let names: Vec<_> = names.iter().map(|name| name.to_str().expect("text")).collect();
             assert_eq!(names.join(" "), expected, "{given}");
         };
@@ -303,8 +363,17 @@ mod tests {
 
     #[test]
     fn a_file_has_the_names_that_links_give_it() {
-        let pairs = |text: &str| -> Vec<(String, String)> {
-            let pair = |pair: &str| pair.split_once('>').map(|(link, target)| (link.to_owned(), target.to_owned()));
+        let pairs = |text: &str| -> Vec<FollowedLink> {
+            let pair = |pair: &str| {
+                let (path, target) = pair.split_once('>')?;
+                let target = target.to_owned();
+                Some(FollowedLink {
+                    path: path.to_owned(),
+                    names: vec![target.clone()],
+                    target: Some(target),
+                    passed: Vec::new(),
+                })
+            };
             text.split(' ').filter_map(pair).collect()
         };
         let check = |links: &str, path: &str, expected: &str| {
@@ -323,7 +392,7 @@ mod tests {
         // However many links there are, a name that a guard fits is known.
         let many: Vec<_> = (0..1000).map(|nth| format!("l{nth}>conf/real")).collect();
         let links = pairs(&format!("{} .vscode>conf", many.join(" ")));
-        let guards_of = |name: &str| if name.starts_with(".vscode") { vec![1] } else { Vec::new() };
+        let guards_of = |name: &str| if name.starts_with(".vscode") { vec![LinkGuard::Listed] } else { Vec::new() };
         for fits_below in [false, true] {
             let links = Links::new(&links, fits_below, &guards_of);
             assert_eq!(links.names("conf/real")[1], ".vscode/real");
@@ -332,7 +401,7 @@ mod tests {
         }
         let dense: Vec<_> = (0..30).flat_map(|to| (0..to).map(move |from| format!("{from}/{to}>{to}"))).collect();
         let links = Links::new(&pairs(&format!("{} .idea>0 0/x>9", dense.join(" "))), true, &|name| match name {
-            ".idea/x" => vec![1],
+            ".idea/x" => vec![LinkGuard::Rule(1)],
             _ => Vec::new(),
         });
         assert_eq!(links.names("9/file")[1], ".idea/x/file");

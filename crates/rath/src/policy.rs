@@ -23,9 +23,9 @@ pub use guarded::{RunsLater, runs_later};
 pub use rule::{Permission, Rule, RuleError};
 pub(crate) use shell::is_inside;
 
-use self::guarded::{is_inert, may_contain_unasked};
+use self::guarded::{is_inert, may_contain_unasked, unasked_below};
 use self::rule::{PathPattern, Subject};
-use crate::links::Links;
+use crate::links::{FollowedLink, LinkGuard, Links};
 
 /// Decides about the calls of a session: by rules, and where no rule fits by a [`Mode`].
 ///
@@ -403,19 +403,29 @@ impl ActivePolicy {
     }
 
     /// Returns the links of a directory, with the names of those that a rule hides or guards.
-    pub(crate) fn hiding_links(&self, pairs: &[(String, String)]) -> Links {
+    pub(crate) fn hiding_links(&self, links: &[FollowedLink]) -> Links {
         let fits_below = self.denied_paths().any(|(_, pattern)| pattern.is_anchored());
-        let rules = |name: &str| self.denied_paths().filter(|(_, it)| it.matches(name)).map(|it| it.0).collect();
-        Links::new(pairs, fits_below, &rules)
+        Links::new(links, fits_below, &|name| self.link_guards(name))
     }
 
     /// Returns the links of a directory, with the names of those that a rule or the list of files that run unasked guards.
-    pub(crate) fn guarded_links(&self, pairs: &[(String, String)]) -> Links {
+    pub(crate) fn guarded_links(&self, links: &[FollowedLink]) -> Links {
         let guards = |name: &str| {
-            let rules = self.denied_paths().filter(|(_, pattern)| pattern.matches(name)).map(|it| it.0);
-            rules.chain((runs_later(name) == Some(RunsLater::Unasked)).then_some(usize::MAX)).collect()
+            let mut guards = self.link_guards(name);
+            guards.extend((runs_later(name) == Some(RunsLater::Unasked)).then_some(LinkGuard::Listed));
+            guards.extend(unasked_below(name).map(LinkGuard::ListedBelow));
+            guards
         };
-        Links::new(pairs, true, &guards)
+        Links::new(links, true, &guards)
+    }
+
+    /// Returns the rules that fit a name, or may fit names below it.
+    fn link_guards(&self, name: &str) -> Vec<LinkGuard> {
+        let fitting = |(nth, pattern): (usize, &PathPattern)| {
+            let below = pattern.names_fitting_above(name).map(move |names| LinkGuard::RuleBelow(nth, names));
+            pattern.matches(name).then_some(LinkGuard::Rule(nth)).into_iter().chain(below).collect::<Vec<_>>()
+        };
+        self.denied_paths().flat_map(fitting).collect()
     }
 
     /// Returns true if not every call may leave a change of a file behind. `ignored_dir` is the ignored directory that it is in.

@@ -4,6 +4,7 @@
 //! table is run as root and as an ordinary user, and in each sandbox in which the guard is promised to hold.
 
 mod branches;
+mod changed_links;
 mod file_paths;
 mod file_races;
 mod guarded_files;
@@ -211,6 +212,7 @@ fn attacks() -> Vec<Attack> {
         guarded_files::attacks(),
         ignored_files::attacks(),
         linked_names::attacks(),
+        changed_links::attacks(),
         put_back::attacks(),
         home::attacks(),
         mounted_twice::attacks(),

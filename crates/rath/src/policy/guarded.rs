@@ -141,9 +141,14 @@ pub(crate) fn is_inert(path: &str, ignored_dir: &str) -> bool {
 
 /// Returns true for a directory that is on the list or in one that is, or whose subdirectories can be on it.
 pub(crate) fn may_contain_unasked(directory: &str) -> bool {
+    unasked_below(directory).next().is_some() || runs_later(directory) == Some(RunsLater::Unasked)
+}
+
+/// Returns the number of each directory on the list whose first name is that of this directory.
+pub(crate) fn unasked_below(directory: &str) -> impl Iterator<Item = usize> {
     let name = directory.rsplit('/').next().unwrap_or_default().to_lowercase();
-    let is_first = UNASKED_DIRECTORIES.iter().any(|known| known.split('/').next() == Some(&*name));
-    is_first || runs_later(directory) == Some(RunsLater::Unasked)
+    let is_first = move |known: &&str| known.split('/').next() == Some(&*name);
+    UNASKED_DIRECTORIES.iter().enumerate().filter(move |(_, known)| is_first(known)).map(|(nth, _)| nth)
 }
 
 #[cfg(test)]

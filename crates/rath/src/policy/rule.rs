@@ -65,6 +65,8 @@ pub(super) enum Subject {
 pub(super) struct PathPattern {
     text: String,
     rules: IgnoreRules,
+    /// The patterns of the directories on the way to what this one fits, the outermost first.
+    above: Vec<IgnoreRules>,
     /// The path of the workspace below the directory that the pattern is about.
     prefix: String,
 }
@@ -219,8 +221,10 @@ impl PathPattern {
         if text.starts_with(['!', '#']) || text.contains('\n') {
             return Err(format!("a path pattern cannot begin with `{}`", text.chars().next().unwrap_or_default()));
         }
-        let rules = IgnoreRules::default().with_gitignore(b"", text.as_bytes());
-        Ok(PathPattern { text: text.to_owned(), rules, prefix: String::new() })
+        let rules = |text: &str| IgnoreRules::default().with_gitignore(b"", text.as_bytes());
+        let names = text.trim_matches('/');
+        let above = names.match_indices('/').map(|(end, _)| rules(&format!("/{}", &names[..end]))).collect();
+        Ok(PathPattern { text: text.to_owned(), rules: rules(text), above, prefix: String::new() })
     }
 
     /// Returns true if the pattern is about where a path is, and not only about its last names.
@@ -230,14 +234,25 @@ impl PathPattern {
 
     /// Returns true if the pattern fits a path, or a directory that holds it.
     pub(super) fn matches(&self, path: &str) -> bool {
-        let path: &str = &match (self.prefix.as_str(), path) {
-            ("", path) => path.to_owned(),
-            (prefix, "") => prefix.to_owned(),
-            (prefix, path) => format!("{prefix}/{path}"),
-        };
+        let path: &str = &self.full_path(path);
         let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
         parents.chain([path]).any(|above| self.rules.ignores(above.as_bytes(), true))
             || self.rules.ignores(path.as_bytes(), false)
+    }
+
+    /// Returns how many of its names the pattern fits to a directory, if it may fit paths below it: each number of names there is.
+    pub(super) fn names_fitting_above(&self, directory: &str) -> impl Iterator<Item = usize> {
+        let path = self.full_path(directory);
+        let fitting = self.above.iter().enumerate().filter(move |(_, above)| above.ignores(path.as_bytes(), true));
+        fitting.map(|(nth, _)| nth + 1)
+    }
+
+    fn full_path(&self, path: &str) -> String {
+        match (self.prefix.as_str(), path) {
+            ("", path) => path.to_owned(),
+            (prefix, "") => prefix.to_owned(),
+            (prefix, path) => format!("{prefix}/{path}"),
+        }
     }
 }
 

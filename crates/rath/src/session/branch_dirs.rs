@@ -5,6 +5,7 @@
 //! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
 //! time.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
-use super::put_back::{ChangedPaths, PutBackReport, Refusal, put_back};
+use super::changed_paths::{ChangedPaths, LinkedFiles};
+use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
@@ -411,19 +413,25 @@ impl TrackedDir {
         }
     }
 
-    /// Backs up the files of the last snapshot that a policy guards, under any name through links.
+    /// Returns the links of a snapshot, and the names that they give to files.
+    fn links_of(&self, sandbox: &Sandbox, policy: &ActivePolicy, snapshot: &Snapshot) -> Links {
+        let mut links = snapshot.links();
+        // Names through links are bounded in number: those that no call made come first.
+        links.sort_by_cached_key(|link| !self.first.as_ref().is_some_and(|first| first.is_link(link)));
+        let seen = (!links.is_empty()).then(|| SeenRoot::of(sandbox)).flatten();
+        let links = links.iter().map(|link| versions::lossy_path(link));
+        policy.guarded_links(&seen.map_or_else(Vec::new, |seen| seen.follow_links(links)))
+    }
+
+    /// Backs up the links of the last snapshot and the files that a policy guards, under any name through links.
     fn back_up(&mut self, sandbox: &Sandbox, policy: Option<&Arc<ActivePolicy>>) -> Result<()> {
         let (Some(policy), Some(last)) = (policy, &self.last) else {
             (self.backups, self.links) = (None, Arc::default());
             return Ok(());
         };
-        let links = last.links();
-        let seen = (!links.is_empty()).then(|| SeenRoot::of(sandbox)).flatten();
-        let links =
-            seen.map_or_else(Vec::new, |seen| seen.targets_of(links.iter().map(|link| versions::lossy_path(link))));
-        let links = policy.guarded_links(&links);
+        let links = self.links_of(sandbox, policy, last);
         let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy) && links == *self.links);
-        let is_guarded = |path: &str| guards(policy, &links, self.first.as_ref(), path);
+        let is_guarded = |path: &str| last.is_link(path) || guards(policy, &links, self.first.as_ref(), path);
         let searched = unread_with_guards(policy, self.first.as_ref(), last);
         let previous = previous.as_ref().map(|(_, backups)| backups);
         let backups = self.workspace.back_up(last, previous, &is_guarded, &searched)?;
@@ -507,7 +515,21 @@ impl BranchDir {
             .as_ref()
             .zip(changes.as_ref().ok().and_then(Option::as_ref))
             .map(|(last, (_, effects))| (last, &effects[..]));
-        let paths = ChangedPaths { links: &links, first: &first, before: &before, after };
+        let is_link = |path: &str| [Some(&before), last.as_ref()].into_iter().flatten().any(|it| it.is_link(path));
+        let changes_links = |effects: &[Effect]| effects.iter().any(|effect| changed_paths_of(effect).any(is_link));
+        let links_after = after
+            .filter(|(_, effects)| changes_links(effects))
+            .zip(policy)
+            .map(|((last, _), policy)| tracked.links_of(&self.sandbox, policy, last));
+        let paths = ChangedPaths {
+            workspace: &tracked.workspace,
+            first: &first,
+            before: LinkedFiles { snapshot: &before, links: &links },
+            after: after.map(|(snapshot, effects)| {
+                (LinkedFiles { snapshot, links: links_after.as_ref().unwrap_or(&links) }, effects)
+            }),
+            compared: Cell::new(0),
+        };
         let refuse = |effect: &Effect| {
             let reason = refuse(effect, &paths)?;
             Some(Refusal { effect: effect.clone(), reason })
@@ -521,7 +543,14 @@ impl BranchDir {
                 .is_some_and(|(policy, (after, _))| !unread_with_guards(policy, Some(&first), after).is_empty())
         };
         if changes.is_err() || has_unread() {
-            let created = |path: &str| refuse(&Effect::new(path, Change::Created));
+            let created = |path: &str| {
+                let effect = Effect::new(path, Change::Created);
+                // Without a snapshot it is not known which names a new link gives to files.
+                let is_unknown = || after.is_none() && tracked.workspace.is_link_now(path);
+                let unknown =
+                    |effect| Refusal { effect, reason: "a new link, and the files could not be read".to_owned() };
+                refuse(&effect).or_else(|| is_unknown().then(|| unknown(effect)))
+            };
             let new = tracked.workspace.new_paths(&before, &|path| created(path).is_some())?;
             refused.extend(new.iter().filter_map(|path| created(path)));
         }
@@ -671,6 +700,15 @@ fn unread_with_guards(policy: &ActivePolicy, first: Option<&Snapshot>, snapshot:
     let mut unread = snapshot.unread();
     unread.retain(|path| is_chosen(path) || policy.may_guard_below(&versions::lossy_path(path)));
     unread
+}
+
+/// Returns the path of a changed file, and the one that it was renamed from.
+fn changed_paths_of(effect: &Effect) -> impl Iterator<Item = &str> {
+    let from = match &effect.change {
+        Change::Renamed { from } => Some(from.as_str()),
+        _ => None,
+    };
+    from.into_iter().chain([effect.path.as_str()])
 }
 
 fn is_at_or_below(path: &str, above: &str) -> bool {

@@ -8,7 +8,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
-use super::put_back::ChangedPaths;
+use super::changed_paths::ChangedPaths;
 use super::store_list::{StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;

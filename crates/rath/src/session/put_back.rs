@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use rath_record::chunk::{Change, Effect, UnkeptReason};
 
 use super::Result;
-use crate::links::Links;
 use crate::sandbox::RATH_DIR;
 use crate::workspace::{self, Backups, ChangeKind, Presence, Snapshot, Workspace};
 
@@ -49,40 +48,6 @@ impl PutBackReport {
     }
 }
 
-/// The names of changed files through links, and the ignored directories that they are in.
-pub(crate) struct ChangedPaths<'a> {
-    pub(super) links: &'a Links,
-    /// The state when this process looked first.
-    pub(super) first: &'a Snapshot,
-    pub(super) before: &'a Snapshot,
-    /// The state after the call, and its changes; none if no snapshot could be taken.
-    pub(super) after: Option<(&'a Snapshot, &'a [Effect])>,
-}
-
-impl ChangedPaths<'_> {
-    /// Returns the names of a file: its path, and those through links that were there before the call.
-    pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        self.links.names(path)
-    }
-
-    /// Returns the directory of dependencies or build results that contains a path: the rules from when this process looked first
-    /// ignore it, so a call cannot choose one, and it was there before the call or got many files at once. None once the path is no
-    /// longer ignored.
-    pub(crate) fn ignored_above(&self, path: &str) -> Option<String> {
-        let ignored_dir = self.first.ignored_above(path)?;
-        let is_ignored =
-            |after: &Snapshot| after.presence(path) == Presence::Absent || after.ignored_above(path).is_some();
-        // A directory with many changes is one effect.
-        let has_many = |effects: &[Effect]| effects.iter().any(|effect| effect.path == ignored_dir);
-        let was_there = self.before.presence(&ignored_dir) != Presence::Absent;
-        let is_kept = match self.after {
-            Some((after, effects)) => is_ignored(after) && (was_there || has_many(effects)),
-            None => was_there,
-        };
-        is_kept.then_some(ignored_dir)
-    }
-}
-
 /// Puts back the files of refused changes, and those with a backup that are not as in it. `before` is the directory as it was
 /// before the call. `is_of_calls` returns true for a file that earlier calls wrote while it was ignored.
 pub(super) fn put_back(
@@ -105,6 +70,10 @@ pub(super) fn put_back(
         match effect.change {
             Change::Created if was == Presence::Absent || is_of_calls => {
                 steps.add(effect.path, PutBackStep::Remove, reason);
+            }
+            // A directory was there, which has no version of its own.
+            Change::Created | Change::Modified if before.is_directory(&effect.path) => {
+                steps.add(effect.path, PutBackStep::Recover, reason);
             }
             Change::Modified if is_unignored && is_of_calls => steps.add(effect.path, PutBackStep::Remove, reason),
             // A rename is put back at both paths: half of it would lose the file.

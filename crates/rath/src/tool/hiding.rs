@@ -78,7 +78,7 @@ impl HidingSandbox {
         let (sandbox, given, policy) = (self.inner.clone(), path.to_owned(), self.policy.clone());
         let rule = run_blocking(move || -> Result<_> {
             let seen = SeenRoot::of(&sandbox);
-            let FollowedPath { target, names } = follow(seen.as_ref(), &given);
+            let FollowedPath { target, names, .. } = follow(seen.as_ref(), &given);
             let top = seen.as_ref().map(|seen| seen.root.path());
             let file = top.and_then(|top| std::fs::symlink_metadata(top.join(&target)).ok());
             let identity = file.as_ref().and_then(identity);
@@ -113,7 +113,7 @@ impl HidingSandbox {
 fn find_hidden(seen: &SeenRoot, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
     let top = seen.root.path();
     let (mut found, links) = walk_hidden(top, policy, &Links::default())?;
-    let links = policy.hiding_links(&seen.targets_of(links));
+    let links = policy.hiding_links(&seen.follow_links(links));
     if !links.is_plain() {
         found = walk_hidden(top, policy, &links)?.0;
     }

@@ -24,6 +24,8 @@ mod interchange;
 #[cfg(unix)]
 mod large;
 mod laws;
+#[cfg(unix)]
+mod links;
 mod openrath;
 mod policy;
 #[cfg(target_os = "linux")]

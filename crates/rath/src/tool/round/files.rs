@@ -129,20 +129,28 @@ impl Round {
         let is_refused = move |effect: &Effect, paths: &ChangedPaths<'_>| {
             let (policy, is_approved) = policy.as_ref()?;
             // Of a file under all its names.
-            let find = |path: &str, reason: &dyn Fn(&str) -> Option<String>| {
-                let path = lossy_path(path);
-                paths.names(&path).iter().find_map(|name| match reason(name)? {
+            let find = |path: &str, names: Vec<String>, reason: &dyn Fn(&str) -> Option<String>| {
+                names.iter().find_map(|name| match reason(name)? {
                     reason if *name == path => Some(reason),
                     reason => Some(format!("{reason}, as {name}")),
                 })
             };
             let refuses = |name: &str| policy.refuses_change(name, paths.ignored_above(name).as_deref(), *is_approved);
-            let refuse = |path: &str| find(path, &refuses);
-            let hide = |path: &str| find(path, &|name| policy.hides(name));
+            let guards_of = |name: &str| policy.hides(name).into_iter().chain(refuses(name)).collect();
+            let by_link = |path: &str| paths.guard_by_link(path, &guards_of);
+            let refuse = |path: &str| {
+                let name = lossy_path(path);
+                find(&name, paths.names(&name), &refuses).or_else(|| by_link(path))
+            };
+            // A file that is gone has the names that it had. One that may not be read must not be moved to where it may.
+            let refuse_removal = |path: &str| {
+                let name = lossy_path(path);
+                let reason = |name: &str| policy.hides(name).or_else(|| refuses(name));
+                find(&name, paths.names_before(&name), &reason).or_else(|| by_link(path))
+            };
             match &effect.change {
-                // A file that may not be read must not be moved to where it may.
-                Change::Renamed { from } => hide(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path)),
-                Change::Deleted => hide(&effect.path).or_else(|| refuse(&effect.path)),
+                Change::Renamed { from } => refuse_removal(from).or_else(|| refuse(&effect.path)),
+                Change::Deleted => refuse_removal(&effect.path),
                 _ => refuse(&effect.path),
             }
         };

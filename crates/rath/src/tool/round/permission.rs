@@ -242,7 +242,7 @@ impl Surroundings {
         let (mut read_names, mut written_names) = (Vec::new(), Vec::new());
         let touched: Vec<_> = ready.touches.iter().filter_map(Touch::path).collect();
         let all = decided.add(touched.iter().map(|(path, _)| (*path).to_owned()).collect()).await?;
-        for ((given, access), FollowedPath { target, names }) in touched.into_iter().zip(all) {
+        for ((given, access), FollowedPath { target, names, .. }) in touched.into_iter().zip(all) {
             // A file tool does not leave the directory: it fails.
             let name = if is_inside(&target) { target } else { normalize_path(given) };
             let (paths, others) = match access {
