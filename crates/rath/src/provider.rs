@@ -56,7 +56,7 @@ pub use retry::Retry;
 pub use script::Script;
 pub use settings::{PromptCache, Settings, Shape, Streaming};
 
-pub(crate) use assemble::check_call_count;
+pub(crate) use assemble::{MAX_ARGUMENT_VALUES, check_calls, count_json_values};
 pub(crate) use price::{cost, identity_of};
 pub(crate) use render::{RequestCache, RequestTarget, estimate_tokens};
 

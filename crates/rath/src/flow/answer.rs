@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::agent::Agent;
 use super::run_module;
 use crate::error::ErrorKind;
+use crate::provider::{MAX_ARGUMENT_VALUES, count_json_values};
 use crate::session::{Error, Result, Session};
 use crate::tool::{ArgumentChecker, schema_of};
 
@@ -86,8 +87,11 @@ impl AnswerFormat {
     /// Reads the model's newest answer, or says what is wrong with it.
     fn read<T: DeserializeOwned>(&self, session: &Session) -> Result<T, String> {
         let text = session.last_answer().unwrap_or_default();
-        let value: Value =
-            serde_json::from_str(strip_fence(text)).map_err(|error| format!("it is not JSON: {error}"))?;
+        let json = strip_fence(text);
+        if count_json_values(json) > MAX_ARGUMENT_VALUES {
+            return Err(format!("it has more than {MAX_ARGUMENT_VALUES} JSON values"));
+        }
+        let value: Value = serde_json::from_str(json).map_err(|error| format!("it is not JSON: {error}"))?;
         self.check.arguments(&value)?;
         serde_json::from_value(value).map_err(|error| error.to_string())
     }

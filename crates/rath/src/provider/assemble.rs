@@ -4,26 +4,35 @@
 
 mod chat;
 mod frame;
+mod json;
 mod messages;
 mod text;
 
 use std::borrow::Cow;
 use std::fmt;
 
+use rath_record::chunk::Call;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use self::json::string_or_number;
 use super::answer::{Answer, Delta, DeltaSink};
 use super::error::{ProviderError, ProviderErrorKind};
 use super::settings::Shape;
 use super::sse::SseParser;
+
+pub(crate) use self::json::{count_json_values, json_members};
 
 /// The members that hold reasoning in Chat Completions; servers use different ones.
 pub(super) const REASONING_MEMBERS: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
 
 /// The most calls that one answer may ask for.
 const MAX_CALLS_PER_ANSWER: usize = 1_000;
+/// The most bytes of the name of a tool, and of the id of a call, which some servers put other things into.
+const MAX_TOOL_NAME_BYTES: usize = 1 << 10;
+const MAX_CALL_ID_BYTES: usize = 64 << 10;
+/// The most JSON values in the arguments of all calls of an answer: parsed, one takes hundreds of bytes.
+pub(crate) const MAX_ARGUMENT_VALUES: usize = 200_000;
 
 /// Assembles an answer in either shape from its bytes. Backends with a transport of their own can use it.
 ///
@@ -100,7 +109,7 @@ impl Assembler {
 impl PartialAnswer {
     fn read_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         // Some servers leave out the blank lines, so that several objects arrive as one event.
-        if memchr::memchr(b'\n', data).is_some() && serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+        if memchr::memchr(b'\n', data).is_some() && serde_json::from_slice::<IgnoredAny>(data).is_err() {
             return data.split(|byte| *byte == b'\n').try_for_each(|line| self.read_object(line, sink));
         }
         self.read_object(data, sink)
@@ -116,7 +125,7 @@ impl PartialAnswer {
     fn finish(mut self, rest: &[u8], sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         // The blank line after the last event may be missing. A complete JSON object, or `[DONE]`, was not cut off.
         let last = rest.split(|byte| *byte == b'\n').next_back().unwrap_or_default().trim_ascii();
-        let is_complete = || serde_json::from_slice::<Map<String, Value>>(last).is_ok();
+        let is_complete = || last.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(last).is_ok();
         if !last.is_empty() && (last == b"[DONE]" || is_complete()) {
             self.read_event(rest, sink)?;
         }
@@ -128,11 +137,32 @@ impl PartialAnswer {
 }
 
 /// Fails if an answer asks for too many calls.
-pub(crate) fn check_call_count(calls: usize) -> Result<(), ProviderError> {
+fn check_call_count(calls: usize) -> Result<(), ProviderError> {
     if calls <= MAX_CALLS_PER_ANSWER {
         return Ok(());
     }
     Err(ProviderError::unreadable(format_args!("the answer asks for more than {MAX_CALLS_PER_ANSWER} calls")))
+}
+
+/// Fails if the calls of an answer are too many, or their arguments too large to be parsed.
+pub(crate) fn check_calls(calls: &[Call]) -> Result<(), ProviderError> {
+    check_call_count(calls.len())?;
+    let arguments = calls.iter().filter_map(|call| call.arguments.as_str());
+    if arguments.map(count_json_values).sum::<usize>() <= MAX_ARGUMENT_VALUES {
+        return Ok(());
+    }
+    let message = format!("the arguments of the calls have more than {MAX_ARGUMENT_VALUES} JSON values");
+    Err(ProviderError::unreadable(message))
+}
+
+/// Fails if the id of a call or the name of its tool is too long.
+fn check_call_name(id: &str, tool: &str) -> Result<(), ProviderError> {
+    for (what, text, max) in [("id of a call", id, MAX_CALL_ID_BYTES), ("name of a tool", tool, MAX_TOOL_NAME_BYTES)] {
+        if text.len() > max {
+            return Err(ProviderError::unreadable(format_args!("the {what} has more than {max} bytes")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns true for an event that only keeps the connection alive.
@@ -141,9 +171,10 @@ fn is_ping(data: &[u8]) -> bool {
 }
 
 /// Returns true for an object that reports an error without a member `error`: a message with a code, a type or the like.
-fn is_error_object(event: &Value) -> bool {
-    let has = |name: &str| event.get(name).is_some_and(|value| value.is_string() || value.is_number());
-    (has("message") && (has("code") || has("type") || has("object") || has("status"))) || has("detail")
+fn is_error_object(event: &str) -> bool {
+    let found = json_members(event, ["message", "detail", "code", "type", "object", "status"]);
+    let [has_message, has_detail, names @ ..] = found.map(|value| value.and_then(string_or_number).is_some());
+    (has_message && names.contains(&true)) || has_detail
 }
 
 /// Passes a piece to `sink`, unless it is empty.
@@ -187,13 +218,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
                 let (mut text, mut reasoning) = (String::new(), String::new());
-                while let Some(part) = parts.next_element::<Value>()? {
-                    if !part.is_object() && !part.is_string() {
-                        return Err(A::Error::custom("a part of a message is an object"));
-                    }
-                    push_part_text(&part, &mut text);
-                    part.get("thinking").into_iter().for_each(|thinking| push_part_text(thinking, &mut reasoning));
-                }
+                while parts.next_element_seed(PartText::of_message(&mut text, &mut reasoning))?.is_some() {}
                 let reasoning = Some(reasoning).filter(|text| !text.is_empty()).map(String::into_boxed_str);
                 Ok(JsonText { bytes: text.into_bytes().into(), reasoning })
             }
@@ -261,27 +286,86 @@ impl<'de: 'a, 'a> Deserialize<'de> for OptionalText<'a> {
     }
 }
 
-/// Appends the text of a part, or of a list of parts.
-fn push_part_text(part: &Value, text: &mut String) {
-    match part {
-        Value::String(string) => text.push_str(string),
-        Value::Array(parts) => parts.iter().for_each(|part| push_part_text(part, text)),
-        _ => part.get("text").into_iter().for_each(|part| push_part_text(part, text)),
+/// Appends the text of a part of a message, of a list of parts, or of the member `text` of either.
+struct PartText<'a> {
+    text: &'a mut String,
+    /// The reasoning, which only the parts of a message itself have.
+    reasoning: Option<&'a mut String>,
+}
+
+impl<'a> PartText<'a> {
+    fn of_message(text: &'a mut String, reasoning: &'a mut String) -> Self {
+        PartText { text, reasoning: Some(reasoning) }
     }
 }
 
-/// Returns the error that a provider reports in an error object. `default_kind` is the kind if neither the status nor the
-/// object gives one.
-pub(crate) fn reported_error(error: &Value, status: Option<u16>, default_kind: ProviderErrorKind) -> ProviderError {
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    let member = |name: &str| error.get(name).and_then(text);
-    let stated = ["message", "detail", "error"].iter().find_map(|name| member(name));
-    let message = stated.or_else(|| text(error)).unwrap_or_else(|| error.to_string());
-    let mut names: Vec<_> = [member("type"), member("code")].into_iter().flatten().collect();
+impl<'de> DeserializeSeed<'de> for PartText<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PartText<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a part of a message")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
+        while parts.next_element_seed(PartText { text: self.text, reasoning: None })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Cow<'_, str>>()? {
+            match (&*name, &mut self.reasoning) {
+                ("text", _) => members.next_value_seed(PartText { text: self.text, reasoning: None })?,
+                ("thinking", Some(reasoning)) => {
+                    members.next_value_seed(PartText { text: reasoning, reasoning: None })?;
+                }
+                _ => _ = members.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error that a provider reports in an error object, which is JSON. `default_kind` is the kind if neither the
+/// status nor the object gives one.
+pub(crate) fn reported_error(error: &str, status: Option<u16>, default_kind: ProviderErrorKind) -> ProviderError {
+    let found = json_members(error, ["message", "detail", "error", "type", "code"]);
+    let [message, detail, inner, kind, code] = found.map(|value| value.and_then(string_or_number));
+    let whole = || serde_json::from_str(error).unwrap_or_else(|_| error.trim().to_owned());
+    let message = message.or(detail).or(inner).unwrap_or_else(whole);
+    let mut names: Vec<_> = [kind, code].into_iter().flatten().collect();
     let code = names.iter().find_map(|name| name.parse().ok());
     let kind = classify(status.or(code), &names, &message).unwrap_or(default_kind);
     names.extend(status.filter(|status| code != Some(*status)).map(|status| status.to_string()));

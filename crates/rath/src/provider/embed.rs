@@ -3,13 +3,14 @@
 use rath_record::Usage;
 use rath_record::chunk::Identity;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::assemble::reported_error;
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
 use super::http::HttpClient;
 use super::keys::RejectedKeys;
 use super::retry::Retry;
+use super::usage::parse_chat_usage;
 
 /// A client for embeddings in OpenAI's format, created by [`OpenAi::embedder`](super::OpenAi::embedder).
 ///
@@ -41,11 +42,13 @@ pub struct Embeddings {
 }
 
 #[derive(Deserialize)]
-struct EmbeddingsReply {
+struct EmbeddingsReply<'a> {
     #[serde(default)]
     data: Vec<EmbeddingItem>,
-    usage: Option<Value>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -121,10 +124,10 @@ impl std::fmt::Debug for Embedder {
 }
 
 fn parse_reply(reply: &[u8], wanted: usize) -> Result<(Vec<Vec<f32>>, Usage), ProviderError> {
-    let reply: EmbeddingsReply = serde_json::from_slice(reply)
+    let reply: EmbeddingsReply<'_> = serde_json::from_slice(reply)
         .map_err(|error| ProviderError::unreadable(format_args!("wanted embeddings: {error}")))?;
     if let Some(error) = reply.error {
-        return Err(reported_error(&error, None, ProviderErrorKind::Refused));
+        return Err(reported_error(error.get(), None, ProviderErrorKind::Refused));
     }
     // The vectors may arrive in any order.
     let mut vectors = vec![None; wanted];
@@ -137,6 +140,6 @@ fn parse_reply(reply: &[u8], wanted: usize) -> Result<(Vec<Vec<f32>>, Usage), Pr
     let vectors: Option<Vec<_>> = vectors.into_iter().collect();
     let vectors =
         vectors.ok_or_else(|| ProviderError::unreadable(format_args!("wanted {wanted} vectors, found {found}")))?;
-    let usage = reply.usage.as_ref().and_then(super::usage::parse_chat_usage).unwrap_or_default();
+    let usage = reply.usage.and_then(|usage| parse_chat_usage(usage.get())).unwrap_or_default();
     Ok((vectors, usage))
 }

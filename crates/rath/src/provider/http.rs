@@ -13,10 +13,11 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, Header
 use reqwest::{Response, StatusCode, Url};
 use secrecy::SecretString;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::{Answer, DeltaSink};
-use super::assemble::{Assembler, reported_error};
+use super::assemble::{Assembler, json_members, reported_error};
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
 use super::keys::{AfterRateLimit, Keys, RejectedKeys, instant_after};
 use super::render::Request;
@@ -327,17 +328,15 @@ impl HttpClient {
             return ProviderError::new(ProviderErrorKind::Refused, message)
                 .with_hint("set the base URL to that address");
         }
-        let json: Option<Value> = serde_json::from_str(&text).ok();
-        let error = json.as_ref().map(|json| json.get("error").unwrap_or(json));
-        let mut error = match error {
-            Some(error) => reported_error(error, Some(status.as_u16()), ProviderErrorKind::Refused),
-            None => {
+        let stated = match serde_json::from_str::<&RawValue>(&text) {
+            Ok(json) => json_members(json.get(), ["error"])[0].unwrap_or(json).get().to_owned(),
+            Err(_) => {
                 let body = draw::preview(text.trim());
                 let body = if body.is_empty() { "an empty body".to_owned() } else { format!("`{body}`") };
-                let error = Value::String(format!("{} answered with {body}", self.endpoint()));
-                reported_error(&error, Some(status.as_u16()), ProviderErrorKind::Refused)
+                Value::String(format!("{} answered with {body}", self.endpoint())).to_string()
             }
         };
+        let mut error = reported_error(&stated, Some(status.as_u16()), ProviderErrorKind::Refused);
         let endpoint = self.endpoint();
         match error.kind() {
             ProviderErrorKind::Key => error = self.key_error(key, error, rejected),

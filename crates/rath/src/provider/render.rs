@@ -19,7 +19,6 @@ use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome
 use rath_record::view::{CallResult, Exchange, Message};
 use rath_record::{Digest, Record, Step, StepId, Text};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use prefix::RequestCache;
@@ -562,11 +561,6 @@ fn image_placeholder(image: &Image) -> String {
 fn sidecar<'a>(target: RequestTarget<'_>, answer: &'a Assistant) -> Option<&'a str> {
     let is_same_model = answer.provider.as_ref() == Some(target.identity);
     answer.sidecar.as_ref().filter(|_| is_same_model).map(|sidecar| sidecar.as_str())
-}
-
-/// Returns the members of a JSON object, as they are written.
-fn members(json: &str) -> Option<std::collections::BTreeMap<String, &RawValue>> {
-    serde_json::from_str(json).ok()
 }
 
 /// Returns the text, or an error if it is not loaded.

@@ -211,7 +211,8 @@ impl ProviderBackend for ScriptBackend {
             tokio::time::sleep(Duration::from_millis(turn.delay_ms)).await;
         }
         if let Some(ScriptError { status, message }) = &turn.error {
-            return Err(reported_error(&Value::String(message.clone()), Some(*status), ProviderErrorKind::Refused));
+            let message = Value::from(&**message).to_string();
+            return Err(reported_error(&message, Some(*status), ProviderErrorKind::Refused));
         }
         Ok(turn.play(sink))
     }

@@ -10,10 +10,12 @@
 //! | Anthropic | not in `input_tokens`: cache reads and writes have counts of their own | inside `output_tokens` |
 
 use rath_record::Usage;
-use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::assemble::json_members;
 
 /// Parses the usage of OpenAI's Chat Completions. Returns `None` if nothing was counted.
-pub(crate) fn parse_chat_usage(raw: &Value) -> Option<Usage> {
+pub(crate) fn parse_chat_usage(raw: &str) -> Option<Usage> {
     let [input, output, total] = ["prompt_tokens", "completion_tokens", "total_tokens"].map(|name| count(raw, &[name]));
     let cached_read = first_count(
         raw,
@@ -33,7 +35,7 @@ pub(crate) fn parse_chat_usage(raw: &Value) -> Option<Usage> {
 }
 
 /// Parses the usage of Anthropic's Messages. Returns `None` if nothing was counted.
-pub(crate) fn parse_messages_usage(raw: &Value) -> Option<Usage> {
+pub(crate) fn parse_messages_usage(raw: &str) -> Option<Usage> {
     let cached_read = count(raw, &["cache_read_input_tokens"]);
     let cache_write = count(raw, &["cache_creation_input_tokens"]);
     normalize(Usage {
@@ -54,15 +56,14 @@ fn normalize(usage: Usage) -> Option<Usage> {
     (input > 0 || output > 0).then_some(Usage { input, output, cached_read, cache_write, reasoning })
 }
 
-fn first_count(raw: &Value, paths: &[&[&str]]) -> u64 {
+fn first_count(raw: &str, paths: &[&[&str]]) -> u64 {
     paths.iter().map(|path| count(raw, path)).find(|count| *count > 0).unwrap_or_default()
 }
 
-fn count(raw: &Value, path: &[&str]) -> u64 {
-    let number = path.iter().try_fold(raw, |value, name| value.get(name));
-    number
-        .and_then(|number| number.as_u64().or_else(|| number.as_f64().map(|number| number as u64)))
-        .unwrap_or_default()
+fn count(raw: &str, path: &[&str]) -> u64 {
+    let number = path.iter().try_fold(raw, |json, name| json_members(json, [name])[0].map(RawValue::get));
+    let float = |number: &str| serde_json::from_str::<f64>(number).ok().map(|number| number as u64);
+    number.and_then(|number| number.parse().ok().or_else(|| float(number))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -70,8 +71,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(read: fn(&Value) -> Option<Usage>, raw: &str, expected: &str) {
-        let usage = read(&serde_json::from_str(raw).expect("the case is JSON"));
+    fn check(read: fn(&str) -> Option<Usage>, raw: &str, expected: &str) {
+        let usage = read(raw);
         let shown = usage.map(|usage| serde_json::to_string(&usage).expect("usage is JSON"));
         assert_eq!(shown.as_deref().unwrap_or("none"), expected, "{raw}");
     }

@@ -17,7 +17,7 @@ use super::{EventKind, Hub, StopReason, within_limits};
 use crate::budget::CallEstimate;
 use crate::error::ErrorKind;
 use crate::provider::{
-    Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, check_call_count,
+    Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, check_calls,
     estimate_tokens,
 };
 use crate::secrets::{SecretStream, Secrets};
@@ -178,8 +178,7 @@ impl Provider {
                     sent
                 }
             };
-            let checked =
-                sent.map(|sent| sent.and_then(|answer| check_call_count(answer.calls.len()).map(|()| answer)));
+            let checked = sent.map(|sent| sent.and_then(|answer| check_calls(&answer.calls).map(|()| answer)));
             let error = match checked {
                 Ok(Ok(answer)) => {
                     let (step, usage) = push_answer(session, request, answer);

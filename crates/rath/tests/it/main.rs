@@ -18,6 +18,8 @@ mod flow;
 #[cfg(target_os = "linux")]
 mod forget;
 mod gc;
+#[cfg(target_os = "linux")]
+mod hostile_answers;
 #[cfg(unix)]
 mod ignored;
 mod interchange;

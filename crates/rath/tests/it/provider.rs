@@ -80,6 +80,21 @@ fn no_provider_can_ask_for_more_than_a_thousand_calls() {
 }
 
 #[test]
+fn no_provider_can_send_arguments_that_are_too_large_to_parse() {
+    let ask = |calls: usize, numbers: usize| {
+        let call = json!({"name": "look", "arguments": {"a": vec![0; numbers]}});
+        let turn = json!({"calls": vec![call; calls]}).to_string();
+        block_on(Provider::from(Script::of([turn]).expect("a script")).ask(Session::user("hi")))
+    };
+    assert!(matches!(ask(10, 19_000).expect("an answer").next(), Next::RunTools(calls) if calls.len() == 10));
+    let error = ask(10, 20_000).expect_err("too many values");
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Answer, "the arguments of the calls have more than 200000 JSON values".to_owned(),)
+    );
+}
+
+#[test]
 fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     check_error(
         Reply::json(

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::frame::EventFrame;
+use super::json::{JsonScan, ShortList, json_members, string};
 use super::text::TextBuffer;
-use super::{JsonText, OptionalText, REASONING_MEMBERS, check_call_count, emit, is_error_object, reported_error};
+use super::{
+    JsonText, OptionalText, REASONING_MEMBERS, check_call_count, check_call_name, emit, is_error_object, reported_error,
+};
 use crate::provider::answer::{Answer, AnswerFacts, Delta, DeltaSink};
 use crate::provider::error::{ProviderError, ProviderErrorKind};
 use crate::provider::usage::parse_chat_usage;
@@ -22,7 +23,8 @@ pub(super) struct ChatAnswer {
     reasoning: TextBuffer,
     /// The member that holds the reasoning: servers disagree on it, and expect it back under the same name.
     reasoning_member: Option<&'static str>,
-    reasoning_details: Vec<Box<RawValue>>,
+    /// The JSON of the details, with commas between them.
+    reasoning_details: String,
     /// The calls. They are few, so a call is found by going through them, the newest first.
     calls: Vec<PartialCall>,
     /// The position of the first call that began with the newest event in which any call began.
@@ -64,13 +66,15 @@ struct PartialCall {
     id: String,
     tool: String,
     arguments: TextBuffer,
+    /// The end of the arguments so far.
+    scan: JsonScan,
 }
 
-/// An event of a stream, or a whole answer.
+/// An event of a stream, or a whole answer, with the arguments of calls in the form `A`.
 #[derive(Deserialize)]
-struct ChatEvent<'a> {
+struct ChatEvent<'a, A> {
     #[serde(borrow)]
-    choices: Option<Vec<ChatChoice<'a>>>,
+    choices: Option<ShortList<ChatChoice<'a, A>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -87,19 +91,19 @@ struct ChatEvent<'a> {
 }
 
 #[derive(Deserialize)]
-struct ChatChoice<'a> {
+struct ChatChoice<'a, A> {
     index: Option<u64>,
     #[serde(borrow)]
-    delta: Option<ChatDelta<'a>>,
+    delta: Option<ChatDelta<'a, A>>,
     /// The whole message, if the answer is not a stream. In a box, so that the events of a stream stay small.
     #[serde(borrow)]
-    message: Option<Box<ChatDelta<'a>>>,
+    message: Option<Box<ChatDelta<'a, A>>>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
-struct ChatDelta<'a> {
+struct ChatDelta<'a, A> {
     #[serde(borrow)]
     content: Option<JsonText<'a>>,
     #[serde(borrow)]
@@ -113,26 +117,44 @@ struct ChatDelta<'a> {
     #[serde(borrow)]
     thinking: Option<JsonText<'a>>,
     #[serde(borrow)]
-    reasoning_details: Option<Vec<&'a RawValue>>,
+    reasoning_details: Option<ShortList<&'a RawValue>>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<ChatCallDelta<'a>>>,
+    tool_calls: Option<ShortList<ChatCallDelta<'a, A>>>,
 }
 
 #[derive(Deserialize)]
-struct ChatCallDelta<'a> {
+struct ChatCallDelta<'a, A> {
     index: Option<u64>,
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    function: Option<ChatFunctionDelta<'a>>,
+    function: Option<ChatFunctionDelta<'a, A>>,
 }
 
 #[derive(Deserialize)]
-struct ChatFunctionDelta<'a> {
+struct ChatFunctionDelta<'a, A> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    arguments: Option<JsonText<'a>>,
+    arguments: Option<A>,
+}
+
+/// Arguments of a call as bytes.
+trait ArgumentBytes<'a> {
+    fn into_bytes(self) -> Cow<'a, [u8]>;
+}
+
+/// The usual form: a string, which may end within a character.
+impl<'a> ArgumentBytes<'a> for JsonText<'a> {
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        self.bytes
+    }
+}
+
+/// The form of some servers: the arguments themselves. A string is read as such.
+impl<'a> ArgumentBytes<'a> for &'a RawValue {
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        string(self).map_or(self.get().as_bytes().into(), |text| text.into_bytes().into())
+    }
 }
 
 impl ChatAnswer {
@@ -186,7 +208,7 @@ impl ChatAnswer {
         self.facts.set_text("finish", self.finish.as_deref());
         let mut usage = None;
         if let Some(raw) = self.usage.take() {
-            usage = serde_json::from_str(raw.get()).ok().as_ref().and_then(parse_chat_usage);
+            usage = parse_chat_usage(raw.get());
             self.facts.set_raw("usage", raw);
         }
         sink(Delta::Finish(finish));
@@ -210,16 +232,14 @@ impl ChatAnswer {
     }
 
     fn parse_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
-        let parsed = serde_json::from_slice::<ChatEvent<'_>>(data);
+        let parsed = serde_json::from_slice::<ChatEvent<'_, JsonText<'_>>>(data);
         if let Ok(event) = &parsed {
             self.read_metadata(event);
         }
         match parsed {
             Ok(event) if event.choices.is_none() && event.usage.is_none() && event.error.is_none() => {
-                match serde_json::from_slice(data) {
-                    Ok(event) if is_error_object(&event) => {
-                        Err(reported_error(&event, None, self.default_error_kind()))
-                    }
+                match std::str::from_utf8(data) {
+                    Ok(event) if is_error_object(event) => Err(reported_error(event, None, self.default_error_kind())),
                     _ => Ok(()),
                 }
             }
@@ -230,8 +250,8 @@ impl ChatAnswer {
                 self.apply(event, sink)
             }
             Err(_) => {
-                let normalized = normalize_arguments(data)?;
-                let event = serde_json::from_slice(&normalized).map_err(invalid_answer)?;
+                let text = String::from_utf8_lossy(data);
+                let event: ChatEvent<'_, &RawValue> = serde_json::from_str(&text).map_err(invalid_answer)?;
                 self.read_metadata(&event);
                 self.apply(event, sink)
             }
@@ -239,7 +259,7 @@ impl ChatAnswer {
     }
 
     /// Reads the metadata, unless id and model are known already. A member that is not a string is left out.
-    fn read_metadata(&mut self, event: &ChatEvent<'_>) {
+    fn read_metadata<A>(&mut self, event: &ChatEvent<'_, A>) {
         if self.has_metadata {
             return;
         }
@@ -250,15 +270,19 @@ impl ChatAnswer {
         self.has_metadata = self.facts.get("id").is_some() && self.facts.get("model").is_some();
     }
 
-    fn apply(&mut self, event: ChatEvent<'_>, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
+    fn apply<'a, A: ArgumentBytes<'a>>(
+        &mut self,
+        event: ChatEvent<'a, A>,
+        sink: &mut DeltaSink<'_>,
+    ) -> Result<(), ProviderError> {
         if let Some(error) = event.error.filter(|error| !matches!(error.get(), "\"\"" | "false" | "{}")) {
-            let error = serde_json::from_str(error.get()).unwrap_or(Value::Null);
-            return Err(reported_error(&error, None, self.default_error_kind()));
+            return Err(reported_error(error.get(), None, self.default_error_kind()));
         }
         if let Some(usage) = event.usage.filter(|usage| usage.get().starts_with('{')) {
             self.usage = Some(usage.to_owned());
         }
-        for choice in event.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or_default() == 0) {
+        let choices = event.choices.unwrap_or_default().0.into_iter();
+        for choice in choices.filter(|choice| choice.index.unwrap_or_default() == 0) {
             // Some servers repeat the whole message at the end of a stream.
             let has_content = !self.text.is_empty() || !self.calls.is_empty();
             self.has_choice = true;
@@ -279,9 +303,9 @@ impl ChatAnswer {
         if self.is_whole { ProviderErrorKind::Refused } else { ProviderErrorKind::Busy }
     }
 
-    fn read_delta(
+    fn read_delta<'a, A: ArgumentBytes<'a>>(
         &mut self,
-        delta: ChatDelta<'_>,
+        delta: ChatDelta<'a, A>,
         form: MessageForm,
         sink: &mut DeltaSink<'_>,
     ) -> Result<(), ProviderError> {
@@ -291,7 +315,7 @@ impl ChatAnswer {
             .into_iter()
             .zip(members)
             .find_map(|(name, text)| text.filter(|text| !text.bytes.is_empty()).map(|text| (name, text)));
-        let details = delta.reasoning_details.unwrap_or_default();
+        let details = delta.reasoning_details.unwrap_or_default().0;
         match &reasoning {
             Some((name, text)) => {
                 self.reasoning_member = Some(name);
@@ -299,13 +323,18 @@ impl ChatAnswer {
             }
             None => {
                 for detail in &details {
-                    let detail: Value = serde_json::from_str(detail.get()).unwrap_or_default();
-                    let text = detail.get("text").or(detail.get("summary")).and_then(Value::as_str);
-                    emit(Delta::Reasoning(self.reasoning.push(text.unwrap_or_default().as_bytes())), sink);
+                    let [text, summary] = json_members(detail.get(), ["text", "summary"]);
+                    let text = text.or(summary).and_then(string).unwrap_or_default();
+                    emit(Delta::Reasoning(self.reasoning.push(text.as_bytes())), sink);
                 }
             }
         }
-        self.reasoning_details.extend(details.into_iter().map(ToOwned::to_owned));
+        for detail in details {
+            if !self.reasoning_details.is_empty() {
+                self.reasoning_details.push(',');
+            }
+            self.reasoning_details.push_str(detail.get());
+        }
         if let Some(content) = delta.content {
             if let Some(reasoning) = content.reasoning {
                 emit(Delta::Reasoning(self.reasoning.push(reasoning.as_bytes())), sink);
@@ -317,11 +346,11 @@ impl ChatAnswer {
             emit(Delta::Text(self.text.push(&refusal.bytes)), sink);
         }
         let calls_before = self.calls.len();
-        let pieces = delta.tool_calls.unwrap_or_default();
+        let pieces = delta.tool_calls.unwrap_or_default().0;
         let of = pieces.len();
         for (nth, piece) in pieces.into_iter().enumerate() {
             let position = Some(PiecePosition { nth, of }).filter(|_| form == MessageForm::Delta);
-            self.read_call(piece, position, sink);
+            self.read_call(piece, position, sink)?;
             check_call_count(self.calls.len())?;
         }
         if self.calls.len() > calls_before {
@@ -331,11 +360,16 @@ impl ChatAnswer {
     }
 
     /// Reads a piece of a call; `position` is `None` for a whole call.
-    fn read_call(&mut self, piece: ChatCallDelta<'_>, position: Option<PiecePosition>, sink: &mut DeltaSink<'_>) {
+    fn read_call<'a, A: ArgumentBytes<'a>>(
+        &mut self,
+        piece: ChatCallDelta<'a, A>,
+        position: Option<PiecePosition>,
+        sink: &mut DeltaSink<'_>,
+    ) -> Result<(), ProviderError> {
         let id = piece.id.as_deref().unwrap_or_default();
         let function = piece.function.unwrap_or(ChatFunctionDelta { name: None, arguments: None });
         let name = function.name.as_deref().unwrap_or_default();
-        let arguments = function.arguments.map(|text| text.bytes).unwrap_or_default();
+        let arguments = function.arguments.map(A::into_bytes).unwrap_or_default();
         let continued = position.and_then(|position| self.find_call(piece.index, position, id, name, &arguments));
         let nth = continued.unwrap_or_else(|| {
             self.calls.push(PartialCall::default());
@@ -349,8 +383,11 @@ impl ChatAnswer {
         if call.tool != name && call.arguments.is_empty() {
             call.tool.push_str(name);
         }
+        check_call_name(&call.id, &call.tool)?;
         let arguments = call.arguments.push(&arguments);
+        call.scan.push(arguments);
         sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
+        Ok(())
     }
 
     /// Returns the call that a piece continues, or `None` if the piece begins a new one.
@@ -385,22 +422,21 @@ impl ChatAnswer {
             return Some(nth);
         }
         let call = &self.calls[nth];
-        let so_far = call.arguments.as_str();
-        let is_complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
+        let has_arguments = !call.arguments.as_str().is_empty();
         let has_other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
         // A name may arrive in pieces, though never two in one event.
-        let continues_name = is_certain && position.nth == 0 && so_far.is_empty();
+        let continues_name = is_certain && position.nth == 0 && !has_arguments;
         let has_other_name = call.tool != name && !call.tool.is_empty() && !continues_name;
         let begins_call = has_other_name
             || has_other_id
-            || (!is_certain && (position.nth > 0 || (so_far.is_empty() && arguments.is_empty())))
-            || (!arguments.trim_ascii().is_empty() && is_complete());
+            || (!is_certain && (position.nth > 0 || (!has_arguments && arguments.is_empty())))
+            || (!arguments.trim_ascii().is_empty() && call.scan.is_closed_object());
         (!begins_call).then_some(nth)
     }
 
     fn sidecar(&self) -> Option<Json> {
         let json = if !self.reasoning_details.is_empty() {
-            format!(r#"{{"reasoning_details":{}}}"#, serde_json::to_string(&self.reasoning_details).ok()?)
+            format!(r#"{{"reasoning_details":[{}]}}"#, self.reasoning_details)
         } else {
             format!(r#"{{"reasoning":"{}"}}"#, self.reasoning_member?)
         };
@@ -409,8 +445,8 @@ impl ChatAnswer {
 }
 
 /// Returns the text of an event that holds nothing else, if the text stands in the event without escapes.
-fn sole_text<'a>(event: &ChatEvent<'a>) -> Option<&'a [u8]> {
-    let ChatEvent { choices: Some(choices), usage: None, error: None, .. } = event else { return None };
+fn sole_text<'a, A>(event: &ChatEvent<'a, A>) -> Option<&'a [u8]> {
+    let ChatEvent { choices: Some(ShortList(choices)), usage: None, error: None, .. } = event else { return None };
     let [ChatChoice { index: None | Some(0), delta: Some(delta), message: None, finish_reason: None }] = &choices[..]
     else {
         return None;
@@ -429,24 +465,6 @@ fn sole_text<'a>(event: &ChatEvent<'a>) -> Option<&'a [u8]> {
         return None;
     };
     Some(text)
-}
-
-/// Writes the arguments of calls as a string if they are an object, which some servers send.
-fn normalize_arguments(data: &[u8]) -> Result<Vec<u8>, ProviderError> {
-    let text = String::from_utf8_lossy(data);
-    let mut event: Value = serde_json::from_str(&text).map_err(invalid_answer)?;
-    let choices = event.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten();
-    for choice in choices {
-        for part in ["delta", "message"] {
-            let calls = choice.get_mut(part).and_then(|part| part.get_mut("tool_calls")).and_then(Value::as_array_mut);
-            for arguments in calls.into_iter().flatten().filter_map(|call| call.pointer_mut("/function/arguments")) {
-                if !arguments.is_string() && !arguments.is_null() {
-                    *arguments = Value::String(arguments.to_string());
-                }
-            }
-        }
-    }
-    Ok(event.to_string().into_bytes())
 }
 
 fn invalid_answer(error: serde_json::Error) -> ProviderError {

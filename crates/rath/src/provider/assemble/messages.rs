@@ -1,16 +1,19 @@
 //! Assembling answers of Anthropic's Messages.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 use super::frame::EventFrame;
+use super::json::{ShortList, each_member, json_members, string};
 use super::text::TextBuffer;
-use super::{JsonText, emit, is_error_object, reported_error};
+use super::{JsonText, check_call_count, check_call_name, emit, is_error_object, reported_error};
 use crate::provider::answer::{Answer, AnswerFacts, Delta, DeltaSink};
 use crate::provider::error::{ProviderError, ProviderErrorKind};
 use crate::provider::usage::parse_messages_usage;
@@ -27,11 +30,14 @@ pub(super) struct MessagesAnswer {
     frame_block: usize,
     call_count: usize,
     finish: Option<String>,
-    usage: Map<String, Value>,
+    usage: BTreeMap<String, Box<RawValue>>,
     facts: AnswerFacts,
     begun: bool,
     pub(super) done: bool,
 }
+
+/// The most members of the usage that are kept.
+const MAX_USAGE_MEMBERS: usize = 1_000;
 
 /// An incomplete block of the answer's content.
 enum PartialBlock {
@@ -44,12 +50,13 @@ enum PartialBlock {
         nth: usize,
         id: String,
         tool: String,
-        input: Value,
+        /// The JSON of the input that the block began with, unless that is empty.
+        input: String,
         json: TextBuffer,
     },
-    /// A block that only the provider reads, with the part of its input that arrived in pieces.
+    /// A block that only the provider reads, as JSON, with the part of its input that arrived in pieces.
     Opaque {
-        block: Value,
+        block: String,
         json: TextBuffer,
     },
 }
@@ -90,13 +97,14 @@ struct MessagesDelta<'a> {
 
 /// A whole answer, or the part of it that is known at its start.
 #[derive(Deserialize)]
-struct MessageObject {
+struct MessageObject<'a> {
     id: Option<String>,
     model: Option<String>,
-    #[serde(default)]
-    content: Vec<Value>,
+    #[serde(borrow, default)]
+    content: ShortList<&'a RawValue>,
     stop_reason: Option<String>,
-    usage: Option<Value>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
 }
 
 impl MessagesAnswer {
@@ -117,12 +125,12 @@ impl MessagesAnswer {
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => {
                 if let Some(message) = event.message {
-                    self.read_message(serde_json::from_str(message.get()).map_err(invalid_answer)?, sink);
+                    self.read_message(serde_json::from_str(message.get()).map_err(invalid_answer)?, sink)?;
                 }
             }
             "content_block_start" => {
                 let block = event.content_block.map(RawValue::get).unwrap_or("null");
-                self.open_block(event.index, serde_json::from_str(block).map_err(invalid_answer)?, sink);
+                self.open_block(event.index, block, sink)?;
             }
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
@@ -133,7 +141,7 @@ impl MessagesAnswer {
                 let reason = event.delta.and_then(|delta| delta.stop_reason);
                 self.finish = reason.map(Cow::into_owned).or(self.finish.take());
                 if let Some(usage) = event.usage {
-                    self.merge_usage(serde_json::from_str(usage.get()).unwrap_or_default());
+                    self.merge_usage(usage)?;
                 }
             }
             "message_stop" => self.done = self.begun,
@@ -159,13 +167,13 @@ impl MessagesAnswer {
             return Err(stream_error(object.error));
         }
         if object.kind.as_deref() != Some("message") {
-            let body: Value = serde_json::from_slice(body).unwrap_or_default();
-            if is_error_object(&body) {
-                return Err(reported_error(&body, None, ProviderErrorKind::Refused));
+            let body = std::str::from_utf8(body).unwrap_or_default();
+            if is_error_object(body) {
+                return Err(reported_error(body, None, ProviderErrorKind::Refused));
             }
             return Err(ProviderError::unreadable("wanted an answer of the Messages API: its type is not `message`"));
         }
-        self.read_message(serde_json::from_slice(body).map_err(invalid_answer)?, sink);
+        self.read_message(serde_json::from_slice(body).map_err(invalid_answer)?, sink)?;
         self.done = true;
         Ok(())
     }
@@ -181,76 +189,87 @@ impl MessagesAnswer {
             _ => Finish::Stop,
         };
         self.facts.set_text("finish", self.finish.as_deref());
-        let raw = Value::Object(self.usage);
-        let usage = parse_messages_usage(&raw);
-        if raw.as_object().is_some_and(|raw| !raw.is_empty()) {
-            self.facts.set_text("service_tier", raw.get("service_tier").and_then(Value::as_str));
-            self.facts.set("usage", &raw);
+        let service_tier = self.usage.get("service_tier").and_then(|tier| string(tier));
+        self.facts.set_text("service_tier", service_tier.as_deref());
+        if !self.usage.is_empty() {
+            self.facts.set("usage", &self.usage);
         }
+        let usage = self.facts.get("usage").and_then(parse_messages_usage);
         sink(Delta::Finish(finish));
         usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
         let mut answer = Answer { finish, usage, facts: self.facts, ..Answer::default() };
-        let mut layout = Vec::with_capacity(self.blocks.len());
+        let mut layout = String::new();
+        let mut has_state = false;
         for block in self.blocks {
-            layout.extend(block.finish(&mut answer));
+            has_state |= block.finish(&mut answer, &mut layout);
         }
-        if layout.iter().any(|block| !matches!(block["type"].as_str(), Some("text" | "tool_use"))) {
-            answer.sidecar = Json::parse(&json!({ "content": layout }).to_string()).ok();
+        if has_state {
+            answer.sidecar = Json::parse(&format!(r#"{{"content":[{layout}]}}"#)).ok();
         }
         Ok(answer)
     }
 
-    fn read_message(&mut self, message: MessageObject, sink: &mut DeltaSink<'_>) {
+    fn read_message(&mut self, message: MessageObject<'_>, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         self.begun = true;
         self.facts.set_text("id", message.id.as_deref());
         self.facts.set_text("model", message.model.as_deref());
         self.finish = message.stop_reason.or(self.finish.take());
-        self.merge_usage(message.usage.unwrap_or_default());
-        for (index, block) in message.content.into_iter().enumerate() {
-            self.open_block(Some(index), block, sink);
-        }
+        message.usage.map_or(Ok(()), |usage| self.merge_usage(usage))?;
+        let mut blocks = message.content.0.into_iter().enumerate();
+        blocks.try_for_each(|(index, block)| self.open_block(Some(index), block.get(), sink))
     }
 
     /// Replaces earlier counts by later ones, except by those that are missing or 0.
-    fn merge_usage(&mut self, usage: Value) {
-        let Value::Object(usage) = usage else { return };
-        for (name, count) in usage {
-            let is_zero = count == 0 && self.usage.contains_key(&name);
-            if !count.is_null() && !is_zero {
-                self.usage.insert(name, count);
+    fn merge_usage(&mut self, usage: &RawValue) -> Result<(), ProviderError> {
+        // A usage that is not an object counts nothing.
+        let _ = each_member(usage.get(), |name, count| {
+            let is_zero = count.get() == "0" && self.usage.contains_key(name);
+            if count.get() != "null" && !is_zero && self.usage.len() <= MAX_USAGE_MEMBERS {
+                self.usage.insert(name.to_owned(), count.to_owned());
             }
+        });
+        if self.usage.len() > MAX_USAGE_MEMBERS {
+            let message = format!("the usage of the answer has more than {MAX_USAGE_MEMBERS} members");
+            return Err(ProviderError::unreadable(message));
         }
+        Ok(())
     }
 
-    fn open_block(&mut self, index: Option<usize>, block: Value, sink: &mut DeltaSink<'_>) {
-        let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
-        let buffer = |name: &str| {
+    /// Begins a block, which is JSON.
+    fn open_block(&mut self, index: Option<usize>, block: &str, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
+        let [kind, text, thinking, signature, id, name, input] =
+            json_members(block, ["type", "text", "thinking", "signature", "id", "name", "input"]);
+        let buffer = |json: Option<&RawValue>| {
             let mut buffer = TextBuffer::default();
-            buffer.push(text(name).as_bytes());
+            let text = json.and_then(|json| serde_json::from_str::<JsonText<'_>>(json.get()).ok());
+            text.into_iter().for_each(|text| _ = buffer.push(&text.bytes));
             buffer
         };
-        let partial = match text("type") {
+        let partial = match &*kind.and_then(string).unwrap_or_default() {
             "text" => {
-                let text = buffer("text");
+                let text = buffer(text);
                 emit(Delta::Text(text.as_str()), sink);
                 PartialBlock::Text(text)
             }
             "thinking" => {
-                let text = buffer("thinking");
+                let text = buffer(thinking);
                 emit(Delta::Reasoning(text.as_str()), sink);
-                PartialBlock::Thinking { text, signature: buffer("signature") }
+                PartialBlock::Thinking { text, signature: buffer(signature) }
             }
             "tool_use" => {
-                let (nth, id, tool) = (self.call_count, text("id").to_owned(), text("name").to_owned());
+                let nth = self.call_count;
                 self.call_count += 1;
-                let input = block.get("input").cloned().unwrap_or_default();
-                let arguments = if is_empty(&input) { String::new() } else { input.to_string() };
-                sink(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
+                check_call_count(self.call_count)?;
+                let [id, tool] = [id, name].map(|text| text.and_then(string).unwrap_or_default());
+                check_call_name(&id, &tool)?;
+                let input = input.map(RawValue::get).filter(|input| !is_empty(input)).unwrap_or_default().to_owned();
+                sink(Delta::Call { nth, id: &id, tool: &tool, arguments: &input });
                 PartialBlock::Call { nth, id, tool, input, json: TextBuffer::default() }
             }
-            _ => PartialBlock::Opaque { block, json: TextBuffer::default() },
+            _ => PartialBlock::Opaque { block: block.to_owned(), json: TextBuffer::default() },
         };
         self.push_block(index, partial);
+        Ok(())
     }
 
     fn push_block(&mut self, index: Option<usize>, block: PartialBlock) {
@@ -271,7 +290,7 @@ impl MessagesAnswer {
                     PartialBlock::Thinking { text: TextBuffer::default(), signature: TextBuffer::default() }
                 }
                 Some("text_delta") => PartialBlock::Text(TextBuffer::default()),
-                _ => PartialBlock::Opaque { block: Value::Null, json: TextBuffer::default() },
+                _ => PartialBlock::Opaque { block: String::new(), json: TextBuffer::default() },
             };
             self.push_block(index, block);
             self.blocks.len() - 1
@@ -310,66 +329,85 @@ impl MessagesAnswer {
 }
 
 impl PartialBlock {
-    /// Adds the block to the answer. Returns its entry in the recorded order of blocks.
-    fn finish(self, answer: &mut Answer) -> Option<Value> {
-        match self {
+    /// Adds the block to the answer, and its entry to the recorded order of blocks. Returns true if the entry holds state that
+    /// is nowhere else in the answer.
+    fn finish(self, answer: &mut Answer, layout: &mut String) -> bool {
+        let (entry, has_state) = match self {
             PartialBlock::Text(text) => {
                 let text = text.finish();
                 answer.text.push_str(&text);
-                (!text.is_empty()).then(|| json!({ "type": "text", "bytes": text.len() }))
+                let entry = format!(r#"{{"bytes":{},"type":"text"}}"#, text.len());
+                (Some(entry).filter(|_| !text.is_empty()), false)
             }
             PartialBlock::Thinking { text, signature } => {
                 let (text, signature) = (text.finish(), signature.finish());
                 answer.reasoning.push_str(&text);
                 // The provider does not accept reasoning without its signature.
-                (!signature.is_empty()).then(|| json!({ "type": "thinking", "thinking": text, "signature": signature }))
+                let has_signature = !signature.is_empty();
+                let entry =
+                    has_signature.then(|| json!({ "type": "thinking", "thinking": text, "signature": signature }));
+                (entry.map(|entry| entry.to_string()), has_signature)
             }
             PartialBlock::Call { id, tool, input, json, .. } => {
                 let streamed = json.finish();
-                let arguments = if !streamed.trim().is_empty() {
-                    streamed
-                } else if is_empty(&input) {
-                    "{}".to_owned()
-                } else {
-                    input.to_string()
-                };
+                let arguments = [streamed, input].into_iter().find(|text| !text.trim().is_empty());
                 let id = if id.is_empty() { format!("call_{}", answer.calls.len()) } else { id };
-                answer.calls.push(Call::new(id, tool, arguments));
-                Some(json!({ "type": "tool_use" }))
+                answer.calls.push(Call::new(id, tool, arguments.unwrap_or_else(|| "{}".to_owned())));
+                (Some(r#"{"type":"tool_use"}"#.to_owned()), false)
             }
-            PartialBlock::Opaque { mut block, json } => {
-                if let Ok(input) = serde_json::from_str::<Value>(json.as_str())
-                    && let Some(block) = block.as_object_mut()
-                {
-                    block.insert("input".to_owned(), input);
-                }
-                block.get("type").is_some_and(Value::is_string).then_some(block)
+            PartialBlock::Opaque { block, json } => {
+                let kind = json_members(&block, ["type"])[0].and_then(string);
+                (kind.is_some().then(|| with_input(block, json.as_str())), kind.is_some())
             }
+        };
+        if let Some(entry) = entry {
+            layout.push_str(if layout.is_empty() { "" } else { "," });
+            layout.push_str(&entry);
         }
+        has_state
     }
+}
+
+/// Returns a block with the input that arrived in pieces, if that is JSON.
+fn with_input(block: String, input: &str) -> String {
+    let Ok(input) = serde_json::from_str::<&RawValue>(input) else { return block };
+    let mut written = String::from("{");
+    // The block was parsed before, so this cannot fail.
+    let _ = each_member(&block, |name, value| {
+        if name != "input" {
+            let _ = write!(written, "{}:{value},", serde_json::Value::from(name));
+        }
+    });
+    let _ = write!(written, r#""input":{input}}}"#);
+    written
 }
 
 /// Returns true if an event is of a kind that this version has to be able to parse. Unknown kinds are ignored.
 fn is_known_event(data: &[u8]) -> bool {
-    let Ok(event) = serde_json::from_str::<Value>(&String::from_utf8_lossy(data)) else { return true };
-    let kind = |value: &Value| value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    match &*kind(&event) {
+    let text = String::from_utf8_lossy(data);
+    if serde_json::from_str::<IgnoredAny>(&text).is_err() {
+        return true;
+    }
+    let [kind, delta, error] = json_members(&text, ["type", "delta", "error"]);
+    match &*kind.and_then(string).unwrap_or_default() {
         "content_block_delta" => {
-            let piece = event.get("delta").map(kind).unwrap_or_default();
+            let piece =
+                delta.and_then(|delta| json_members(delta.get(), ["type"])[0]).and_then(string).unwrap_or_default();
             matches!(&*piece, "text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta")
         }
         "message_start" | "content_block_start" | "message_delta" | "error" => true,
-        _ => event.get("error").is_some(),
+        _ => error.is_some(),
     }
 }
 
-fn is_empty(input: &Value) -> bool {
-    input.is_null() || input.as_object().is_some_and(Map::is_empty)
+/// Returns true if the input of a call, which is JSON, is missing or has no members.
+fn is_empty(input: &str) -> bool {
+    let mut is_empty = true;
+    input == "null" || (each_member(input, |_, _| is_empty = false).is_ok() && is_empty)
 }
 
 fn stream_error(error: Option<&RawValue>) -> ProviderError {
-    let error = error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or(Value::Null);
-    reported_error(&error, None, ProviderErrorKind::Busy)
+    reported_error(error.map_or("null", RawValue::get), None, ProviderErrorKind::Busy)
 }
 
 fn invalid_answer(error: serde_json::Error) -> ProviderError {

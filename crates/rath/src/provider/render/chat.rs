@@ -3,8 +3,8 @@
 use rath_record::Step;
 use rath_record::chunk::{Assistant, Image, Instructions};
 
-use super::{MissingPayload, RenderedCall, RequestBuilder, RequestTarget, loaded_text, members, sidecar};
-use crate::provider::assemble::REASONING_MEMBERS;
+use super::{MissingPayload, RenderedCall, RequestBuilder, RequestTarget, loaded_text, sidecar};
+use crate::provider::assemble::{REASONING_MEMBERS, json_members};
 use crate::provider::report::{ReportPart, Treatment};
 use crate::provider::settings::Streaming;
 
@@ -140,14 +140,15 @@ fn reasoning(
     answer: &Assistant,
     calls: &[RenderedCall<'_>],
 ) -> Result<(), MissingPayload> {
-    let sidecar = sidecar(target, answer).and_then(members).unwrap_or_default();
+    let sidecar = sidecar(target, answer).unwrap_or_default();
+    let [details, name] = json_members(sidecar, ["reasoning_details", "reasoning"]);
     let mut sent = false;
-    if let Some(details) = sidecar.get("reasoning_details").filter(|details| details.get().starts_with('[')) {
+    if let Some(details) = details.filter(|details| details.get().starts_with('[')) {
         builder.raw(r#","reasoning_details":"#);
         builder.raw(details.get());
         sent = true;
     }
-    let name = sidecar.get("reasoning").and_then(|name| serde_json::from_str::<String>(name.get()).ok());
+    let name = name.and_then(|name| serde_json::from_str::<String>(name.get()).ok());
     let name = name.filter(|name| REASONING_MEMBERS.contains(&&**name));
     let reasoning = loaded_text(step, &answer.reasoning)?;
     if let Some(name) = name.filter(|_| !sent && !calls.is_empty() && !reasoning.is_empty()) {

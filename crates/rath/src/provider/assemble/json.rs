@@ -1,0 +1,224 @@
+//! Reading JSON of a server without building it: a value in memory is many times as large as its text.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The most items of a list that are read one by one. They are larger in memory than in JSON, and no server means so many.
+const MAX_LIST_ITEMS: usize = 10_000;
+
+/// Passes the name and the value of each member of an object to `each`. Fails if the text is not a JSON object.
+pub(crate) fn each_member<'a>(json: &'a str, each: impl FnMut(&str, &'a RawValue)) -> serde_json::Result<()> {
+    struct ObjectVisitor<F>(F);
+
+    impl<'de, F: FnMut(&str, &'de RawValue)> Visitor<'de> for ObjectVisitor<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+            let mut name = String::new();
+            while members.next_key_seed(NameBuffer(&mut name))?.is_some() {
+                (self.0)(&name, members.next_value()?);
+            }
+            Ok(())
+        }
+    }
+
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    deserializer.deserialize_map(ObjectVisitor(each))?;
+    deserializer.end()
+}
+
+/// Returns the members of an object with these names. Those that are missing are `None`; so are all if the text is not an object.
+pub(crate) fn json_members<'a, const N: usize>(json: &'a str, names: [&str; N]) -> [Option<&'a RawValue>; N] {
+    let mut found = [None; N];
+    let read = each_member(json, |name, value| {
+        if let Some(nth) = names.iter().position(|wanted| *wanted == name) {
+            found[nth] = Some(value);
+        }
+    });
+    if read.is_ok() { found } else { [None; N] }
+}
+
+/// Returns the text of a JSON string, or `None` if the value is another.
+pub(crate) fn string(json: &RawValue) -> Option<String> {
+    serde_json::from_str(json.get()).ok()
+}
+
+/// Returns the text of a JSON string, or a number as it is written.
+pub(crate) fn string_or_number(json: &RawValue) -> Option<String> {
+    let is_number = json.get().starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    if is_number { Some(json.get().to_owned()) } else { string(json) }
+}
+
+/// The name of a member, read into a buffer that all names of an object share.
+struct NameBuffer<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for NameBuffer<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameBuffer<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.clear();
+        self.0.push_str(name);
+        Ok(())
+    }
+}
+
+/// A list with a limit for the number of its items.
+pub(super) struct ShortList<T>(pub(super) Vec<T>);
+
+impl<T> Default for ShortList<T> {
+    fn default() -> Self {
+        ShortList(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ShortList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T>(Vec<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+            type Value = ShortList<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<ShortList<T>, A::Error> {
+                while let Some(item) = items.next_element()? {
+                    if self.0.len() == MAX_LIST_ITEMS {
+                        return Err(A::Error::custom(format_args!("a list has more than {MAX_LIST_ITEMS} items")));
+                    }
+                    self.0.push(item);
+                }
+                Ok(ShortList(self.0))
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(Vec::new()))
+    }
+}
+
+/// Returns the number of values in a JSON text, names of members included, give or take one.
+pub(crate) fn count_json_values(text: &str) -> usize {
+    let mut scan = JsonScan::default();
+    scan.push(text);
+    scan.values
+}
+
+/// A scan of a JSON text that arrives in pieces.
+#[derive(Default)]
+pub(super) struct JsonScan {
+    depth: usize,
+    in_string: bool,
+    after_backslash: bool,
+    values: usize,
+    end: ScanEnd,
+}
+
+/// The part of the text that a scan has come to.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum ScanEnd {
+    #[default]
+    Start,
+    InObject,
+    /// The object is closed, and nothing but white space follows it.
+    Closed,
+    /// The text is something else than one object.
+    Other,
+}
+
+impl JsonScan {
+    /// Scans more of the text.
+    pub(super) fn push(&mut self, text: &str) {
+        for byte in text.bytes() {
+            if self.in_string {
+                self.in_string = self.after_backslash || byte != b'"';
+                self.after_backslash = byte == b'\\' && !self.after_backslash;
+                continue;
+            }
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+            self.end = match (self.end, byte) {
+                (ScanEnd::Start, b'{') => ScanEnd::InObject,
+                (ScanEnd::Start | ScanEnd::Closed, _) => ScanEnd::Other,
+                (ScanEnd::InObject, b'}') if self.depth == 1 => ScanEnd::Closed,
+                (end, _) => end,
+            };
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            self.values += usize::from(matches!(byte, b'{' | b'[' | b',' | b':'));
+        }
+    }
+
+    /// Returns true if the text is one object whose end has come.
+    pub(super) fn is_closed_object(&self) -> bool {
+        self.end == ScanEnd::Closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_finds_the_end_of_an_object_however_the_text_is_split() {
+        for (text, is_closed, values) in [
+            ("", false, 0),
+            ("{", false, 1),
+            ("{}", true, 1),
+            (" {} ", true, 1),
+            ("{}{", false, 2),
+            ("[{}]", false, 2),
+            (r#"{"a":[1,{"b":"}\"}"}]}"#, true, 6),
+            (r#"{"a":"}\\"}"#, true, 2),
+            (r#"{"a":"{,:["#, false, 2),
+            ("\"{}\"", false, 0),
+        ] {
+            let scan = |pieces: &[&str]| {
+                let mut scan = JsonScan::default();
+                pieces.iter().for_each(|piece| scan.push(piece));
+                (scan.is_closed_object(), scan.values)
+            };
+            for split in 0..=text.len() {
+                let (before, after) = text.split_at(split);
+                assert_eq!(scan(&[before, after]), (is_closed, values), "{before}|{after}");
+            }
+        }
+    }
+
+    #[test]
+    fn members_are_found_by_name_and_the_last_of_a_name_counts() {
+        let check = |json: &str, expected: [Option<&str>; 2]| {
+            let found = json_members(json, ["a", "b"]).map(|value| value.map(RawValue::get));
+            assert_eq!(found, expected, "{json}");
+        };
+        check(r#"{"c": 1, "b": [1, 2], "a": {"b": 3}, "\u0062": 4}"#, [Some(r#"{"b": 3}"#), Some("4")]);
+        check("{}", [None, None]);
+        check(r#"{"a": 1"#, [None, None]);
+        check(r#"{"a": 1} x"#, [None, None]);
+        check("[1]", [None, None]);
+    }
+}
