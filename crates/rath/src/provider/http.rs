@@ -45,13 +45,16 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// The time from one byte of an answer to the next.
     pub idle: Duration,
+    /// The time from sending a request to the end of its answer, however much of it arrives. An answer that takes longer is
+    /// not asked for again.
+    pub total: Duration,
 }
 
 impl Default for Timeouts {
-    /// Returns ten seconds, five minutes and two minutes: models may think for a while.
+    /// Returns ten seconds, five minutes, two minutes and one hour: models may think for a while.
     fn default() -> Self {
-        let [connect, first_byte, idle] = [10, 300, 120].map(Duration::from_secs);
-        Timeouts { connect, first_byte, idle }
+        let [connect, first_byte, idle, total] = [10, 300, 120, 3600].map(Duration::from_secs);
+        Timeouts { connect, first_byte, idle, total }
     }
 }
 
@@ -226,7 +229,8 @@ impl HttpClient {
             return Err(ProviderError::new(ProviderErrorKind::Key, message)
                 .with_hint(format!("set it with `key`, or read it from {variable} with `from_env`")));
         }
-        let first_byte = instant_after(self.timeouts.first_byte);
+        let answer_deadline = instant_after(self.timeouts.total);
+        let first_byte = instant_after(self.timeouts.first_byte).min(answer_deadline);
         let request = client.post(self.url(path)).body(body).build();
         let mut request = request.map_err(|error| self.connection_error(&error))?;
         let headers = request.headers_mut();
@@ -260,7 +264,8 @@ impl HttpClient {
             response,
             byte_deadline: first_byte,
             event_deadline: None,
-            idle: self.timeouts.idle,
+            answer_deadline,
+            timeouts: self.timeouts,
             bytes_read: 0,
             max_bytes: self.max_bytes,
             endpoint: self.endpoint.clone(),
@@ -420,7 +425,9 @@ struct ResponseBody {
     byte_deadline: Instant,
     /// The time by which the next event of a stream must arrive.
     event_deadline: Option<Instant>,
-    idle: Duration,
+    /// The time by which the answer must be complete.
+    answer_deadline: Instant,
+    timeouts: Timeouts,
     bytes_read: usize,
     max_bytes: usize,
     endpoint: Arc<str>,
@@ -473,14 +480,22 @@ impl ResponseBody {
     /// Reads the next bytes. Returns `None` at the end of the body.
     async fn read(&mut self) -> Result<Option<Bytes>, ProviderError> {
         let deadline = self.event_deadline.map_or(self.byte_deadline, |event| self.byte_deadline.min(event));
+        let deadline = deadline.min(self.answer_deadline);
         let read = self.timer.wait(deadline, self.response.chunk()).await;
         let read = read.map_err(|DeadlineElapsed| match self.bytes_read {
             0 => no_answer(&self.endpoint),
+            _ if deadline == self.answer_deadline => {
+                let message = format!("the answer was not complete after {:?}", self.timeouts.total);
+                ProviderError::new(ProviderErrorKind::Timeout, message).with_retry(RetryAdvice::Never)
+            }
             _ if deadline < self.byte_deadline => ProviderError::new(
                 ProviderErrorKind::Timeout,
                 format_args!("{} sends nothing but keep-alives", self.endpoint),
             ),
-            _ => ProviderError::new(ProviderErrorKind::Timeout, format_args!("the answer stalled for {:?}", self.idle)),
+            _ => {
+                let message = format!("the answer stalled for {:?}", self.timeouts.idle);
+                ProviderError::new(ProviderErrorKind::Timeout, message)
+            }
         })?;
         let Some(bytes) = read.map_err(|error| {
             ProviderError::new(
@@ -491,7 +506,7 @@ impl ResponseBody {
         else {
             return Ok(None);
         };
-        self.byte_deadline = instant_after(self.idle);
+        self.byte_deadline = instant_after(self.timeouts.idle);
         self.bytes_read += bytes.len();
         if self.bytes_read > self.max_bytes {
             return Err(ProviderError::unreadable(format_args!("the answer has more than {} bytes", self.max_bytes)));

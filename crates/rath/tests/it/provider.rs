@@ -95,6 +95,25 @@ fn no_provider_can_send_arguments_that_are_too_large_to_parse() {
 }
 
 #[test]
+fn an_answer_that_never_ends_is_given_up_on() {
+    let total = Duration::from_secs(1);
+    let shown = |reply: Reply| {
+        let timeouts = Timeouts { total, ..Timeouts::default() };
+        shown_error(reply, |openai| openai.timeouts(timeouts))
+    };
+    for reply in [
+        Reply::stream("").then(AfterBody::Trickle),
+        Reply::stream(PIECES.split_inclusive("\n\n").next().expect("an event")).then(AfterBody::Ping),
+        Reply::json(200, r#"{"choices":"#).then(AfterBody::Blank),
+    ] {
+        let shown = shown(reply);
+        assert!(shown.contains("Timeout") && shown.contains("the answer was not complete after 1s"), "{shown}");
+    }
+    let shown = shown(Reply::json(200, "").then(AfterBody::Hang));
+    assert!(shown.contains("Timeout") && shown.contains("does not answer"), "{shown}");
+}
+
+#[test]
 fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     check_error(
         Reply::json(

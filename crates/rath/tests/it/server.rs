@@ -38,6 +38,8 @@ pub(crate) enum AfterBody {
     Ping,
     /// Only blank lines are sent.
     Blank,
+    /// One piece of text after another is sent.
+    Trickle,
 }
 
 impl Reply {
@@ -135,8 +137,15 @@ async fn serve(
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body).await;
     let _ = stream.flush().await;
-    let keep_alive: &[u8] = if after == AfterBody::Blank { b"\n" } else { b": still here\n\n" };
-    while matches!(after, AfterBody::Ping | AfterBody::Blank) && stream.write_all(keep_alive).await.is_ok() {
+    let repeated: Option<&[u8]> = match after {
+        AfterBody::Ping => Some(b": still here\n\n"),
+        AfterBody::Blank => Some(b"\n"),
+        AfterBody::Trickle => Some(b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"),
+        AfterBody::End | AfterBody::Break | AfterBody::Hang => None,
+    };
+    while let Some(repeated) = repeated
+        && stream.write_all(repeated).await.is_ok()
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     if after == AfterBody::Hang {
