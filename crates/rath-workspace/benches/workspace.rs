@@ -16,13 +16,14 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         ("snapshots", snapshots),
         ("opens", opens),
         ("forks", forks),
         ("ignores", ignores),
         ("collections", collections),
         ("renames", renames),
+        ("patches", patches),
     ];
     let mut table = Table::default();
     let repo = BenchRepo::new();
@@ -231,6 +232,23 @@ fn renames(table: &mut Table, repo: &BenchRepo) {
     let (many, few) = medians(7, compared(16_000), compared(4_000));
     eprintln!("  4 times the equal files renamed: {many:.1?}, against {few:.1?}");
     table.at_most("comparing trees, 4 times as many equal files renamed", ratio(many, few), 6.0);
+}
+
+/// A patch that creates many files in one directory.
+fn patches(table: &mut Table, repo: &BenchRepo) {
+    let written = |files: usize| {
+        let folder = repo.folder.path().join(format!("patched-{files}"));
+        let (root, objects) = (folder.join("root"), Objects::open(&folder.join("versions")).expect("versions"));
+        fs::create_dir_all(&root).expect("a directory");
+        let mut workspace = Workspace::open(&root, &objects, &folder.join("index")).expect("a workspace");
+        let before = workspace.snapshot().expect("a snapshot").tree;
+        (0..files).for_each(|nth| fs::write(root.join(format!("{nth}")), format!("{nth}\n")).expect("a file"));
+        let after = workspace.snapshot().expect("a snapshot").tree;
+        move || assert!(objects.patch(before, after).expect("a patch").len() > files)
+    };
+    let (many, few) = medians(7, written(8_000), written(2_000));
+    eprintln!("  4 times the files in a patch: {many:.1?}, against {few:.1?}");
+    table.at_most("a patch that creates 4 times as many files", ratio(many, few), 6.0);
 }
 
 /// A folder of objects of which a part is kept, in several copies: each is collected once.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{self, ObjectKind, Objects};
-use crate::queries::TreeFile;
+use crate::queries::{TreeFile, TreeReader};
 use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeEntry, TreeId};
 use crate::{checkout, paths};
 
@@ -28,11 +28,11 @@ impl Objects {
         after: TreeId,
         paths: impl IntoIterator<Item = &'p str>,
     ) -> Result<TreeId> {
-        let mut replacements = BTreeMap::new();
+        let (mut replacements, mut files) = (BTreeMap::new(), TreeReader::new(self, after));
         for path in paths {
             let path = paths::parse_path(path)?;
-            let entry = self.entry(after.0, &path)?;
-            replacements.insert(path, entry);
+            let version = files.version(&path)?;
+            replacements.insert(path, version);
         }
         self.edit(tree, &replacements)
     }
@@ -72,10 +72,11 @@ impl Objects {
     /// Returns the removal of all files that the merge wrote for a conflict.
     fn removals(&self, tree: TreeId, path: &str, sides: &[TreeFile]) -> Result<BTreeMap<Vec<u8>, Replacement>> {
         let mut replacements = BTreeMap::from([(paths::parse_path(path)?, None)]);
+        let mut files = TreeReader::new(self, tree);
         for version in sides {
             // If one side renamed the file, the merge may have written it under both names.
             let path = paths::parse_path(&version.path)?;
-            if self.entry(tree.0, &path)?.is_some_and(|(_, id)| id == version.id) {
+            if files.version(&path)?.is_some_and(|(_, id)| id == version.id) {
                 replacements.insert(path, None);
             }
         }

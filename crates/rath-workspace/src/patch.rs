@@ -10,6 +10,7 @@ use crate::change::{ChangeKind, FileChange};
 use crate::error::{ErrorKind, Result};
 use crate::lines::{Hunk, LineIds, diff, is_binary, lines};
 use crate::objects::{ObjectKind, Objects};
+use crate::queries::TreeReader;
 use crate::tree::{Mode, TreeId};
 use crate::{ObjectId, forgotten, paths};
 
@@ -31,12 +32,13 @@ impl Objects {
     /// Returns a patch from one tree to another, which `git apply` accepts.
     pub fn patch(&self, before: TreeId, after: TreeId) -> Result<String> {
         let mut text = String::new();
+        let (mut before_files, mut after_files) = (TreeReader::new(self, before), TreeReader::new(self, after));
         for FileChange { path, kind: change, .. } in self.diff(Some(before), after)? {
             let from = match change {
                 ChangeKind::Renamed { from } => from,
                 _ => path.clone(),
             };
-            let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
+            let (old, new) = (self.side(&mut before_files, &from)?, self.side(&mut after_files, &path)?);
             let is_link = |side: &PatchSide| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
             let is_renamed_link = from != path && is_link(&old);
             if old.is_some() && new.is_some() && (is_link(&old) != is_link(&new) || is_renamed_link) {
@@ -52,8 +54,8 @@ impl Objects {
     }
 
     /// Reads a file of a tree.
-    fn side(&self, tree: TreeId, path: &str) -> Result<PatchSide> {
-        let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
+    fn side(&self, files: &mut TreeReader<'_>, path: &str) -> Result<PatchSide> {
+        let Some((mode, id)) = files.version(&paths::parse_path(path)?)? else { return Ok(None) };
         let content = match self.get(id, ObjectKind::Blob) {
             Err(error) if error.kind() == ErrorKind::Forgotten => None,
             content => Some(content?),

@@ -1,8 +1,11 @@
 //! Reading trees: their files, their differences, and checkouts.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use crate::change::FileChange;
+use crate::changes::Version;
 use crate::error::Result;
 use crate::objects::{ObjectKind, Objects};
 use crate::tree::{self, Mode, ObjectId, TreeId};
@@ -69,22 +72,50 @@ impl Objects {
 
     /// Returns the version of a file in a tree; none if there is no such file.
     pub(crate) fn version(&self, tree: TreeId, path: &str) -> Result<Option<(Mode, ObjectId)>> {
-        self.entry(tree.0, &paths::parse_path(path)?)
+        TreeReader::new(self, tree).version(&paths::parse_path(path)?)
+    }
+}
+
+/// Finds files of a tree by their paths. Each directory is read once, however many files are looked for.
+pub(crate) struct TreeReader<'a> {
+    objects: &'a Objects,
+    tree: TreeId,
+    directories: HashMap<ObjectId, HashMap<Vec<u8>, Version>>,
+}
+
+impl<'a> TreeReader<'a> {
+    pub(crate) fn new(objects: &'a Objects, tree: TreeId) -> Self {
+        TreeReader { objects, tree, directories: HashMap::new() }
     }
 
-    /// Returns the version of a file in a tree, by the bytes of its path.
-    pub(crate) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
-        let mut at = tree;
+    /// Returns the version of a file, by the bytes of its path; none if there is no such file.
+    pub(crate) fn version(&mut self, path: &[u8]) -> Result<Option<Version>> {
+        let mut at = self.tree.0;
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
-            let bytes = self.get(at, ObjectKind::Tree)?;
-            let entry = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
+            let entry = self.directory(at)?.get(name).copied();
             match (entry, names.peek()) {
-                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
-                (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
+                (Some((Mode::Directory, id)), Some(_)) => at = id,
+                (Some((mode, id)), None) if mode != Mode::Directory => return Ok(Some((mode, id))),
                 _ => return Ok(None),
             }
         }
         Ok(None)
+    }
+
+    /// Returns the entries of a directory by their names.
+    fn directory(&mut self, id: ObjectId) -> Result<&HashMap<Vec<u8>, Version>> {
+        match self.directories.entry(id) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) => {
+                let bytes = self.objects.get(id, ObjectKind::Tree)?;
+                let mut versions = HashMap::new();
+                for entry in tree::entries(id, &bytes)? {
+                    // Others may write a tree with two entries of one name: the first counts.
+                    versions.entry(entry.name.to_vec()).or_insert((entry.mode, entry.id));
+                }
+                Ok(vacant.insert(versions))
+            }
+        }
     }
 }
