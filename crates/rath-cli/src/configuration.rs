@@ -35,6 +35,8 @@ pub(crate) struct Permissions {
     pub(crate) rules: Vec<(Rule, ConfigFile)>,
     /// Rules of the project that are not in force.
     pub(crate) ignored: Vec<(Rule, ConfigFile)>,
+    /// Files above the directory that are not read, because they are of other users.
+    pub(crate) of_others: Vec<PathBuf>,
 }
 
 /// The file that a value comes from.
@@ -86,7 +88,9 @@ impl Permissions {
                 }
             }
         }
-        for (path, text) in directory.map(find_project_files).transpose()?.unwrap_or_default() {
+        let found = directory.map(ProjectFiles::find).transpose()?.unwrap_or_default();
+        permissions.of_others = found.of_others;
+        for (path, text) in found.files {
             let trust = if is_trusted(&path, &text)? { Trust::Full } else { Trust::OnlyStricter };
             let source = ConfigFile { trust, path };
             let ConfigContent { sections, gc } = parse(&source.path, &text)?;
@@ -121,8 +125,16 @@ impl Permissions {
         mode
     }
 
+    /// Says which files were not read because they are of other users.
+    pub(crate) fn warn_of_others(&self) {
+        for path in &self.of_others {
+            output::warning(&format!("{} is ignored: another user owns it", output::path(path)));
+        }
+    }
+
     /// Says which rules are not in force, or have no effect.
     pub(crate) fn warn(&self, sandbox: &Sandbox) {
+        self.warn_of_others();
         warn_without_effect(&self.rules, sandbox.directory());
         let hides = |rule: &Rule| rule.permission() == Permission::Deny && rule.to_string().starts_with("deny read ");
         if sandbox.uri().starts_with("local:") && self.rules.iter().any(|(rule, _)| hides(rule)) {
@@ -156,20 +168,50 @@ fn config_directory() -> Option<PathBuf> {
     Some(named.or_else(|| home().map(|home| home.join(".config")))?.join("rath"))
 }
 
-/// Finds the files of the project that a directory belongs to: in the directory, and in those above it up to the repository. An
-/// inner file does not hide an outer one.
-fn find_project_files(directory: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
-    let directory = canonical(directory);
-    let mut files = Vec::new();
-    for above in directory.ancestors() {
-        let path = above.join(PROJECT_FILE);
-        files.extend(read_file(&path)?.map(|text| (path, text)));
-        // A project ends at its repository.
-        if above.join(".git").exists() {
-            break;
+/// The files of the project that a directory belongs to.
+#[derive(Default)]
+struct ProjectFiles {
+    /// The files and their texts, the innermost first.
+    files: Vec<(PathBuf, String)>,
+    /// The files that are not read, because they are of other users.
+    of_others: Vec<PathBuf>,
+}
+
+impl ProjectFiles {
+    /// Finds the files in a directory, and in those above it up to the repository. An inner file does not hide an outer one.
+    fn find(directory: &Path) -> Result<Self, Failure> {
+        let directory = canonical(directory);
+        let mut found = ProjectFiles::default();
+        for above in directory.ancestors() {
+            let path = above.join(PROJECT_FILE);
+            if is_of_others(&path, &directory) {
+                found.of_others.push(path);
+            } else {
+                found.files.extend(read_file(&path)?.map(|text| (path, text)));
+            }
+            // A project ends at its repository.
+            if above.join(".git").exists() {
+                break;
+            }
         }
+        Ok(found)
     }
-    Ok(files)
+}
+
+/// Returns true if a file, or the link in its place, is neither of this user nor of root nor of the owner of the directory: in a
+/// directory such as `/tmp` others can create it.
+#[cfg(unix)]
+fn is_of_others(path: &Path, directory: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = fs::metadata(directory).map(|metadata| metadata.uid()).ok();
+    let users = [Some(0), Some(rustix::process::geteuid().as_raw()), owner];
+    let found = [fs::symlink_metadata(path), fs::metadata(path)].into_iter().flatten();
+    found.map(|metadata| metadata.uid()).any(|uid| !users.contains(&Some(uid)))
+}
+
+#[cfg(not(unix))]
+fn is_of_others(_: &Path, _: &Path) -> bool {
+    false
 }
 
 /// Returns the path of a directory below that of a project; none if it is not in there.
@@ -386,7 +428,7 @@ pub(crate) fn trust_project(directory: &Path) -> Result<PathBuf, Failure> {
         let message = format!("there is no {PROJECT_FILE} in this directory or above it");
         Failure::new(message, "`rath config show` shows what is in force")
     };
-    let (path, text) = find_project_files(directory)?.into_iter().next().ok_or_else(missing)?;
+    let (path, text) = ProjectFiles::find(directory)?.files.into_iter().next().ok_or_else(missing)?;
     parse(&path, &text)?;
     let file = trusted_file().ok_or_else(|| Failure::new("your home directory is not known", "set HOME"))?;
     let known = read_file(&file)?.unwrap_or_default();

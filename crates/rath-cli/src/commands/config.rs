@@ -66,6 +66,7 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
 
 fn show() -> CommandResult {
     let permissions = Permissions::read(Some(Path::new(".")))?;
+    permissions.warn_of_others();
     let gc_rules = configuration::gc_rules()?;
     let from = |source: &ConfigFile| output::home_path(&source.path);
     output::text(|out| {

@@ -302,6 +302,61 @@ fn an_interrupted_question_leaves_the_call_waiting() {
     }
 }
 
+/// In a directory such as `/tmp`, any user can create a file above the project.
+#[test]
+#[cfg(unix)]
+fn a_file_of_another_user_above_the_project_is_ignored() {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    let place = Place::new("{\"text\": \"Done.\"}\n");
+    place.write("rath.toml", "neither TOML nor mine");
+    // Only root can give a file away.
+    if let Err(error) = chown(place.path("rath.toml"), Some(12_345), None) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let ignored = || {
+        expect![[r#"
+            Done.
+            sandbox: writes only in TMP/app, no network
+            warning: TMP/rath.toml is ignored: another user owns it
+            done
+            saved
+            exit 0
+        "#]]
+    };
+    place.check(&place.run_in("app", &[]), ignored());
+    place.check(
+        &place.rath("app", &["config"]),
+        expect![[r#"
+            mode ask in a terminal, workspace in scripts  (default)
+            warning: TMP/rath.toml is ignored: another user owns it
+            hint: rules go to ~/.config/rath/config.toml; `rath config --help` shows the format
+            exit 0
+        "#]],
+    );
+    // A link of another user to a file of this one, and the other way around.
+    place.write("mine.toml", "[permissions]\nmode = \"read-only\"\n");
+    std::fs::remove_file(place.path("rath.toml")).expect("removed");
+    symlink("mine.toml", place.path("rath.toml")).expect("a link");
+    lchown(place.path("rath.toml"), Some(12_345), None).expect("given away");
+    place.check(&place.run_in("app", &[]), ignored());
+    lchown(place.path("rath.toml"), Some(0), None).expect("taken back");
+    chown(place.path("mine.toml"), Some(12_345), None).expect("given away");
+    place.check(&place.run_in("app", &[]), ignored());
+    // What the owner of the project put into it is the project's.
+    chown(place.path("app"), Some(12_345), None).expect("given away");
+    std::fs::rename(place.path("mine.toml"), place.path("app/rath.toml")).expect("moved");
+    std::fs::remove_file(place.path("rath.toml")).expect("removed");
+    place.check(
+        &place.rath("app", &["config"]),
+        expect![[r#"
+            mode read-only  (TMP/app/rath.toml)
+            hint: rules go to ~/.config/rath/config.toml; `rath config --help` shows the format
+            exit 0
+        "#]],
+    );
+}
+
 #[test]
 fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
     let place = Place::new(CALLS);
