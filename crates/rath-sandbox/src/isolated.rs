@@ -163,7 +163,7 @@ impl Isolated {
         self.with_uri()
     }
 
-    /// Hides a file or a directory from commands. A relative path is relative to the workspace.
+    /// Hides a file or a directory from commands and from file operations. A relative path is relative to the workspace.
     pub fn hide(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.hidden.push(path.into());
         self.with_uri()

@@ -204,7 +204,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
         self.directory()
     }
 
-    /// Returns the paths that the settings hide from commands. Relative ones are relative to the workspace.
+    /// Returns the paths that the settings hide. Relative ones are relative to the workspace.
     fn hidden(&self) -> &[PathBuf] {
         &[]
     }
@@ -313,7 +313,7 @@ impl Sandbox {
         self.0.seen_at()
     }
 
-    /// Returns the paths that the settings hide from commands. Relative ones are relative to the workspace.
+    /// Returns the paths that the settings hide. Relative ones are relative to the workspace.
     ///
     /// ```
     /// # #[cfg(all(unix, feature = "process"))] {

@@ -52,6 +52,8 @@ pub struct Root {
     fd: OwnedFd,
     /// Private files of the user below the directory, each as the names that lead to it.
     private: Vec<Vec<OsString>>,
+    /// Files below the directory that the settings of the sandbox hide, in the same form.
+    hidden: Vec<Vec<OsString>>,
     /// True if paths without symlinks are resolved with one system call, on systems that have it.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     uses_openat2: bool,
@@ -80,9 +82,16 @@ impl Root {
         #[cfg(target_os = "linux")]
         let flags = flags | OFlags::PATH;
         let fd = rustix::fs::open(&path, flags, Mode::empty())?;
-        let names = |path: &PathBuf| path.iter().map(|name| name.to_owned()).collect();
-        let private = private_paths_in(&path).iter().map(names).collect();
-        Ok(Root { path, fd, private, uses_openat2: true })
+        let private = private_paths_in(&path).iter().map(|path| path_names(path)).collect();
+        Ok(Root { path, fd, private, hidden: Vec::new(), uses_openat2: true })
+    }
+
+    /// Returns the root without these files and directories. The paths are absolute and without links, and need not exist.
+    #[cfg(all(target_os = "linux", feature = "process"))]
+    pub(crate) fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Root {
+        let inside = paths.into_iter().filter_map(|path| Some(path_names(path.strip_prefix(&self.path).ok()?)));
+        self.hidden = inside.filter(|names| !names.is_empty()).collect();
+        self
     }
 
     /// Returns the root with every path walked name by name, as on systems without `openat2`. For tests.
@@ -169,7 +178,7 @@ impl Root {
                     || name == ".."
                     || is_temporary_name(name)
                     || is_rath_dir(name)
-                    || self.is_private(resolved.names.iter().map(OsString::as_os_str).chain([name]))
+                    || self.check_visible(resolved.names.iter().map(OsString::as_os_str).chain([name])).is_err()
                 {
                     continue;
                 }
@@ -287,6 +296,9 @@ impl PathError {
                 let message = format!("`{path}` is a private file of the user");
                 return Error::new(ErrorKind::OutsideWorkspace, message);
             }
+            PathError::Hidden => {
+                return Error::new(ErrorKind::OutsideWorkspace, format_args!("the sandbox hides `{path}`"));
+            }
             PathError::Changing => "it keeps changing",
             PathError::TooDeep => "it is nested too deeply",
             PathError::NotAFile => "it is not an ordinary file",
@@ -310,6 +322,11 @@ impl PathError {
         };
         Error::new(ErrorKind::Io, format_args!("cannot {verb} `{path}`: {reason}"))
     }
+}
+
+/// Returns the names that lead to a relative path.
+fn path_names(path: &Path) -> Vec<OsString> {
+    path.iter().map(|name| name.to_owned()).collect()
 }
 
 /// Returns the error for a directory that cannot be opened.

@@ -162,6 +162,12 @@ impl IsolatedOptions {
         let mounts = MountTable::read().map_err(|error| {
             Error::new(ErrorKind::Unavailable, "cannot read the mounts of this machine").because(error)
         })?;
+        // In a fork, an absolute path in the original is one in the fork, where commands see it.
+        let in_fork =
+            |path: &Path| path.strip_prefix(&mount_path).map_or(path.to_owned(), |path| root.path().join(path));
+        let hidden = self.hidden.iter().map(|path| resolved(&root.path().join(in_fork(path))));
+        let hidden: Vec<_> = hidden.flat_map(|path| mounts.places_with_parts(&path)).collect();
+        let root = root.hiding(hidden);
         let projects_in =
             |directory: &Path| state.lock().unwrap_or_else(PoisonError::into_inner).projects_in(directory, &mounts);
         let nested = projects_in(root.path())?;

@@ -42,6 +42,8 @@ pub(super) enum PathError {
     GitDir,
     /// The path leads to a private file of the user.
     Private,
+    /// The settings of the sandbox hide the file.
+    Hidden,
     /// The path was changed while it was resolved: another attempt may succeed.
     Changing,
     TooDeep,
@@ -74,9 +76,7 @@ impl Root {
             Some(resolved) => resolved,
             None => self.walk(Path::new(path))?,
         };
-        if self.is_private(resolved.names.iter().map(OsString::as_os_str)) {
-            return Err(PathError::Private);
-        }
+        self.check_visible(resolved.names.iter().map(OsString::as_os_str))?;
         // A path that ends in a slash must be a directory.
         match resolved.target {
             Target::Entry { .. } if requires_directory(path) => Err(Errno::NOTDIR.into()),
@@ -84,12 +84,19 @@ impl Root {
         }
     }
 
-    /// Returns true if a path, given as its names, is a private file of the user or leads through a private directory.
-    pub(super) fn is_private<'a>(&self, names: impl Iterator<Item = &'a OsStr> + Clone) -> bool {
-        self.private.iter().any(|private| {
-            let mut names = names.clone();
-            private.iter().all(|name| names.next() == Some(name))
-        })
+    /// Fails if a path, given as its names, is private or hidden, or leads through a directory that is.
+    pub(super) fn check_visible<'a>(&self, names: impl Iterator<Item = &'a OsStr> + Clone) -> Result<(), PathError> {
+        let is_in = |paths: &[Vec<OsString>]| {
+            paths.iter().any(|path| {
+                let mut names = names.clone();
+                path.iter().all(|name| names.next() == Some(name))
+            })
+        };
+        match (is_in(&self.private), is_in(&self.hidden)) {
+            (true, _) => Err(PathError::Private),
+            (_, true) => Err(PathError::Hidden),
+            (false, false) => Ok(()),
+        }
     }
 
     /// Resolves a path with one system call; `None` if the path needs a walk, such as one with symlinks.

@@ -553,6 +553,49 @@ fn dangerous_system_calls_are_refused() {
 
 /// SQLite rolls back what a journal beside a database says, and a missing journal cannot be covered.
 #[test]
+fn what_the_settings_hide_is_hidden_from_file_operations_too() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("work/open/deep")).expect("a directory");
+    std::fs::write(fixture.path("work/open/deep/secret"), "words\n").expect("a file");
+    std::os::unix::fs::symlink("below", fixture.path("work/link")).expect("a link");
+    std::os::unix::fs::symlink("below", fixture.path("work/hidden-link")).expect("a link");
+    std::fs::create_dir_all(fixture.path("fork/open/deep")).expect("a directory");
+    std::fs::write(fixture.path("fork/open/deep/secret"), "words\n").expect("a file");
+    // By a path in the workspace, through a link, absolute, and missing until later.
+    let rows: [&[&str]; 2] =
+        [&["below", "open/deep/secret", "later"], &["hidden-link", "{work}/open/deep", "{work}/later"]];
+    for hidden in rows {
+        let work = fixture.path("work").display().to_string();
+        let sandbox = Isolated::new(fixture.path("work"));
+        let sandbox = hidden.iter().fold(sandbox, |sandbox, path| sandbox.hide(path.replace("{work}", &work)));
+        let sandbox = Sandbox::from(sandbox);
+        let check = |sandbox: &Sandbox, path: &str| {
+            let range = rath_sandbox::ByteRange { offset: 0, max_len: 10 };
+            let errors = [
+                super::block_on(sandbox.read(path, range)).err(),
+                super::block_on(sandbox.write(path, b"mine")).err(),
+                super::block_on(sandbox.stat(path)).err(),
+            ];
+            for error in errors {
+                let error = error.unwrap_or_else(|| panic!("{path} is not hidden by {hidden:?}"));
+                assert_eq!(error.to_string(), format!("the sandbox hides `{path}`"));
+            }
+        };
+        for path in ["below/secret", "link/secret", "./open/../open/deep/secret", "later/new"] {
+            check(&sandbox, path);
+        }
+        let names = |path: &str| {
+            let entries = super::block_on(sandbox.list(path)).expect("listed");
+            entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("."), ["file", "hidden-link", "link", "open"]);
+        assert!(super::block_on(sandbox.list("below")).is_err());
+        let fork = sandbox.with_directory(&fixture.path("fork")).expect("a fork");
+        check(&fork, "open/deep/secret");
+    }
+}
+
+#[test]
 fn a_store_in_a_directory_that_commands_write_is_refused() {
     let fixture = Fixture::new();
     for path in ["outside/.rath", "outside/hidden", "outside/logs"] {
