@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind as ErrorKindIo;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::mounts::MountRequest;
@@ -34,6 +35,11 @@ const SECRET_PATHS: [&str; 14] = [
     "/sys/kernel/tracing",
 ];
 
+/// The directory with the configuration of the machine.
+const CONFIGURATION_DIR: &str = "/etc";
+/// The most files of the configuration that are looked at.
+const MAX_CONFIGURATION_FILES: usize = 200_000;
+
 /// The most places at which a hidden path can be: each is a mount of every command.
 const MAX_PLACES: usize = 1024;
 
@@ -44,7 +50,8 @@ pub(super) fn hidden_paths(request: &MountRequest<'_>, sockets: Vec<PathBuf>) ->
     let private = private_home_paths(request).chain(request.own.iter().cloned()).map(|path| (path, IfMissing::Fail));
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
-    let others = hidden.chain(secret).chain(sockets).map(|path| (path, IfMissing::Skip));
+    let others = hidden.chain(secret).chain(root_only_paths(request)?).chain(sockets);
+    let others = others.map(|path| (path, IfMissing::Skip));
     let mut all = Vec::new();
     for (path, if_missing) in private.chain(others) {
         let places = request.mounts.places_with_parts(&resolved(&path));
@@ -122,6 +129,36 @@ pub(super) fn refuse_links(directory: &Path, private: &Path) -> Result<()> {
 /// Returns the private files and directories of the home directory.
 fn private_home_paths(request: &MountRequest<'_>) -> impl Iterator<Item = PathBuf> {
     request.homes.iter().flat_map(|home| private_paths_of(home))
+}
+
+/// Returns the files and directories of the machine's configuration that ordinary users cannot read, if this user is root: a command
+/// must not read them just because rath runs as root. What the user shows, or lets commands write, is not among them.
+fn root_only_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    let is_root = rustix::process::geteuid().is_root();
+    let mut directories: Vec<_> = is_root.then(|| PathBuf::from(CONFIGURATION_DIR)).into_iter().collect();
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            seen += 1;
+            if seen > MAX_CONFIGURATION_FILES {
+                let message = format!("{CONFIGURATION_DIR} has more than {MAX_CONFIGURATION_FILES} files");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            // Of the entry itself: what a link leads to counts where it is.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let path = entry.path();
+            let is_given = is_in_writable(request, &path) || request.shown.iter().any(|shown| path.starts_with(shown));
+            let wanted = if metadata.is_dir() { 0o005 } else { 0o004 };
+            if metadata.is_symlink() || is_given {
+                continue;
+            } else if metadata.mode() & wanted != wanted {
+                found.push(path);
+            } else if metadata.is_dir() {
+                directories.push(path);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Returns true if the user can read a file. One that the user cannot read needs no cover.

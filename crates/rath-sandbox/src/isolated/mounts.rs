@@ -7,7 +7,8 @@
 //! - files of services: `/run` and everything in `/var`, such as mail, backups and logs, and with network all sockets that a service listens on
 //!   (without network a command has no Unix sockets: see `seccomp.rs`);
 //! - other disks: `/mnt` and `/media`;
-//! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
+//! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all, and for root all files in `/etc` that
+//!   ordinary users cannot read;
 //! - devices except `null`, `zero`, `full`, `random`, `urandom`, `tty` and new terminals;
 //! - the directories `.rath` in the workspace, at any depth, and the paths that the user hides.
 //!

@@ -552,6 +552,34 @@ fn dangerous_system_calls_are_refused() {
 }
 
 /// SQLite rolls back what a journal beside a database says, and a missing journal cannot be covered.
+/// For an ordinary user the permissions of the files are enough.
+#[test]
+fn commands_of_root_read_no_configuration_that_users_cannot_read() {
+    let fixture = Fixture::new();
+    // By namespaces the files are covered, by Landlock they cannot be opened.
+    let line = "find /etc -type f ! -perm -o=r ! -empty -exec head -c 1 {} ';' 2>/dev/null | head -c 1 | grep -q .";
+    for sandbox in [fixture.isolated(), fixture.isolated().without_namespaces()] {
+        let sandbox = Sandbox::from(sandbox);
+        match super::block_on(sandbox.run(&Command::shell("cat /etc/passwd"))) {
+            Err(error) if error.kind() == rath_sandbox::ErrorKind::Unavailable => eprintln!("skipped: {error}"),
+            output => {
+                assert!(printed(&output.expect("it runs")).contains("root:"), "what users can read is there");
+                assert!(!succeeds(&sandbox, line, &fixture), "{}", sandbox.uri());
+            }
+        }
+    }
+    // What the user shows is there, if this machine has such a file and this user is root.
+    let line = "find /etc/*/ -type f -user root ! -perm -o=r ! -empty ! -path '/etc/ss*' ! -path '/etc/sudoers.d/*'";
+    let found = rath_test_support::program("sh").args(["-c", line]).output().expect("sh runs");
+    let found = String::from_utf8_lossy(&found.stdout).lines().next().map(PathBuf::from);
+    if let Some(file) = found.filter(|_| rustix::process::geteuid().is_root()) {
+        let directory = file.parent().expect("a directory");
+        let line = format!("head -c 1 '{}' | grep -q .", file.display());
+        assert!(!succeeds(&fixture.isolated().into(), &line, &fixture), "{}", file.display());
+        assert!(succeeds(&fixture.isolated().show(directory).into(), &line, &fixture), "{}", file.display());
+    }
+}
+
 #[test]
 fn what_the_settings_hide_is_hidden_from_file_operations_too() {
     let fixture = Fixture::new();
