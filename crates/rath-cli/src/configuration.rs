@@ -5,6 +5,12 @@
 //! A project is others' work until the user trusts it: its file may ask and deny, and may choose a stricter mode. What it
 //! allows is in force once the user has accepted exactly this content with `rath config trust`.
 
+#[cfg(unix)]
+mod owner;
+#[cfg(not(unix))]
+#[path = "configuration/owner_unsupported.rs"]
+mod owner;
+
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -15,6 +21,7 @@ use rath::store::home_file_within_reach;
 use rath::{Digest, Sandbox};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
+use self::owner::is_of_others;
 use crate::output::{self, Exit, Failure};
 use crate::retention::GcRules;
 
@@ -196,22 +203,6 @@ impl ProjectFiles {
         }
         Ok(found)
     }
-}
-
-/// Returns true if a file, or the link in its place, is neither of this user nor of root nor of the owner of the directory: in a
-/// directory such as `/tmp` others can create it.
-#[cfg(unix)]
-fn is_of_others(path: &Path, directory: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let owner = fs::metadata(directory).map(|metadata| metadata.uid()).ok();
-    let users = [Some(0), Some(rustix::process::geteuid().as_raw()), owner];
-    let found = [fs::symlink_metadata(path), fs::metadata(path)].into_iter().flatten();
-    found.map(|metadata| metadata.uid()).any(|uid| !users.contains(&Some(uid)))
-}
-
-#[cfg(not(unix))]
-fn is_of_others(_: &Path, _: &Path) -> bool {
-    false
 }
 
 /// Returns the path of a directory below that of a project; none if it is not in there.
