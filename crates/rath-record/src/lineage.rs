@@ -115,6 +115,35 @@ pub fn common_ancestor<'a>(ours: &'a Step, theirs: &'a Step) -> Option<&'a Step>
     compare(ours, theirs).base
 }
 
+/// Returns the nearest step that both heads have read: the base of a merge of their files.
+///
+/// It differs from the [`common_ancestor`] if that one is kept aside by a head.
+///
+/// ```
+/// use rath_record::chunk::{Forked, Strategy};
+/// use rath_record::{BranchId, Chunk, Record, Stamp, lineage};
+///
+/// let on = |branch| Stamp::on(BranchId([branch; 16]));
+/// let mut ours = Record::new();
+/// let first = ours.push(Chunk::user("Plan a trip"), on(1)).clone();
+/// let mut theirs = ours.clone();
+/// theirs.push(Forked::new(1).into(), on(2));
+/// let ours = ours.merge(&theirs, Strategy::Aside, on(1))?;
+///
+/// let (ours, theirs) = (ours.head().unwrap(), theirs.head().unwrap());
+/// assert_eq!(lineage::common_ancestor(ours, theirs), Some(theirs));
+/// assert_eq!(lineage::merge_base(ours, theirs), Some(&first));
+/// # Ok::<(), rath_record::MergeError>(())
+/// ```
+pub fn merge_base<'a>(ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
+    if !ours.totals().asides && !theirs.totals().asides {
+        return common_ancestor(ours, theirs);
+    }
+    let theirs: StepSet = ReadingOrder::read_once(theirs).collect().into_iter().map(Step::id).collect();
+    let common = ReadingOrder::read_once(ours).collect().into_iter().filter(|step| theirs.contains(&step.id()));
+    common.max_by_key(|step| (step.totals().generation, step.id()))
+}
+
 /// Returns the steps that each of two heads has and the other has not.
 ///
 /// ```
@@ -379,9 +408,9 @@ impl<'a> ReadingOrder<'a> {
         ReadingOrder { tasks: tasks.collect(), only: None, asides: Asides::Included }
     }
 
-    /// Returns the steps that are read on the line that ends at `head`, each once.
-    fn read_once(head: &'a Step) -> Vec<&'a Step> {
-        ReadingOrder { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: None, asides: Asides::Skipped }.collect()
+    /// Walks the steps that are read on the line that ends at `head`, each once.
+    pub(crate) fn read_once(head: &'a Step) -> Self {
+        ReadingOrder { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: None, asides: Asides::Skipped }
     }
 
     /// Walks the steps of `head`'s line that are in `steps`, each once.
@@ -440,12 +469,15 @@ impl<'a> ReadingOrder<'a> {
     }
 }
 
-/// Returns the steps that are read on their line and not on ours, oldest first; for lines with branches kept aside.
-///
-/// Theirs may read what ours keeps aside, and neither may read a step that both have, so all steps are visited.
+/// Returns the steps that are read on their line and not on ours, oldest first.
 pub(crate) fn read_by_theirs_only<'a>(ours: &Step, theirs: &'a Step) -> Vec<&'a Step> {
-    let ours: StepSet = ReadingOrder::read_once(ours).into_iter().map(Step::id).collect();
-    ReadingOrder::read_once(theirs).into_iter().filter(|step| !ours.contains(&step.id())).collect()
+    if !ours.totals().asides && !theirs.totals().asides {
+        let only = compare(ours, theirs).theirs;
+        return ReadingOrder::subset(theirs, only).collect();
+    }
+    // Theirs may read what ours keeps aside, and neither may read a step that both have, so all steps are visited.
+    let ours: StepSet = ReadingOrder::read_once(ours).collect().into_iter().map(Step::id).collect();
+    ReadingOrder::read_once(theirs).collect().into_iter().filter(|step| !ours.contains(&step.id())).collect()
 }
 
 /// Returns the line of a head that has no merge of two branches.

@@ -131,7 +131,12 @@ impl Record {
         self.head().map(|head| ReadingOrder::new(head).collect()).unwrap_or_default()
     }
 
-    /// Returns the steps in reading order, each once even if a merge repeats it, including branches kept aside.
+    /// Returns the steps in reading order, each once even if a merge repeats it.
+    pub(crate) fn read_steps(&self) -> Vec<&Step> {
+        self.head().map(|head| ReadingOrder::read_once(head).collect()).unwrap_or_default()
+    }
+
+    /// Returns every step once, including those of branches that are kept aside. For what is paid, stored or looked up by id.
     pub(crate) fn all_steps(&self) -> Vec<&Step> {
         ReadingOrder::each_once(self.head().into_iter()).collect()
     }

@@ -59,8 +59,6 @@ pub(crate) struct LineTotals {
     pub(crate) steps: u64,
     /// The number of those steps that are not markers.
     pub(crate) chunks: u64,
-    /// The number of steps that may have changed the workspace, each counted once.
-    pub(crate) changes: u64,
     /// The number of conflicts in merges, resolved or not.
     pub(crate) conflicts: u64,
     /// The usage of all model calls, each counted once.
@@ -86,7 +84,8 @@ impl LineTotals {
         let flags = [self.merged, self.asides, self.gap, self.repeats, self.aside];
         let flags = flags.iter().enumerate().fold(0, |all, (bit, flag)| all | u64::from(*flag) << bit);
         let [phase, open] = self.turn.to_numbers();
-        let counts = [self.generation, self.steps, self.chunks, self.changes, self.conflicts];
+        // The zero was a count that stored totals still have.
+        let counts = [self.generation, self.steps, self.chunks, 0, self.conflicts];
         let numbers =
             counts.into_iter().chain([phase, open, flags]).chain([input, output, cached_read, cache_write, reasoning]);
         let mut bytes = Vec::with_capacity(24);
@@ -118,7 +117,7 @@ impl LineTotals {
             }
             None
         };
-        let [generation, steps, chunks, changes, conflicts] = [number()?, number()?, number()?, number()?, number()?];
+        let [generation, steps, chunks, _, conflicts] = [number()?, number()?, number()?, number()?, number()?];
         let turn = TurnState::from_numbers([number()?, number()?])?;
         let flags = number()?;
         let flag = |bit: u64| flags >> bit & 1 == 1;
@@ -126,20 +125,8 @@ impl LineTotals {
             [number()?, number()?, number()?, number()?, number()?];
         let usage = Usage { input, output, cached_read, cache_write, reasoning };
         let [merged, asides, gap, repeats, aside] = [flag(0), flag(1), flag(2), flag(3), flag(4)];
-        let totals = LineTotals {
-            generation,
-            steps,
-            chunks,
-            changes,
-            conflicts,
-            usage,
-            turn,
-            merged,
-            asides,
-            gap,
-            repeats,
-            aside,
-        };
+        let totals =
+            LineTotals { generation, steps, chunks, conflicts, usage, turn, merged, asides, gap, repeats, aside };
         Some((totals, bytes.as_slice()))
     }
 
@@ -215,7 +202,6 @@ impl LineTotals {
 
     /// Updates the totals that count a step once, however often it is read.
     fn add_once(&mut self, chunk: &Chunk, usage: Option<Usage>) {
-        self.changes = self.changes.saturating_add(u64::from(chunk.changes_workspace()));
         if let Chunk::Merged(merged) = chunk {
             self.conflicts = self.conflicts.saturating_add(merged.conflicts.len() as u64);
         }

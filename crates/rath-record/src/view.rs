@@ -1,6 +1,7 @@
 //! Views: projections of a record.
 //!
-//! Each view is built from the record alone and names the head that it reflects.
+//! Each view is built from the record alone and names the head that it reflects. It reads the reading order, which skips what is
+//! kept aside; only [`spending`] counts that too.
 
 mod checks;
 mod files;

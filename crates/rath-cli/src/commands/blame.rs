@@ -13,8 +13,8 @@ use crate::sessions::{self, StoreArg};
 
 /// Show which tool call wrote each line of a file
 ///
-/// Lines that a shell command wrote are known too. With a line number, the call, its agent and the checks that cover
-/// the line are shown.
+/// Lines that a shell command wrote are known too. With a line number, the call, its agent and the checks that passed
+/// or failed on the line are shown.
 #[derive(clap::Args)]
 pub(crate) struct BlameArgs {
     /// The file, and the number of one line
@@ -71,6 +71,7 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
     };
     json!({
         "line": number, "text": line.text, "origin": origin, "step": line.step, "checks": line.checks,
+        "failed_checks": line.failed_checks,
         "call": author.map(|author| &author.call), "by": author.and_then(|author| author.by.as_ref()),
         "answer": author.map(|author| author.answer), "request": author.and_then(|author| author.request),
     })
@@ -103,8 +104,12 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
         writeln!(out, "  written by {}, which was interrupted, or outside the agent", preview(&calls.join(", ")))?;
     }
     match &line.checks[..] {
-        [] => writeln!(out, "  checks: none covers this line"),
-        checks => writeln!(out, "  checks: {}", preview(&checks.join(", "))),
+        [] => writeln!(out, "  checks: none covers this line")?,
+        checks => writeln!(out, "  checks: {}", preview(&checks.join(", ")))?,
+    }
+    match &line.failed_checks[..] {
+        [] => Ok(()),
+        checks => writeln!(out, "  failed checks: {}", preview(&checks.join(", "))),
     }
 }
 

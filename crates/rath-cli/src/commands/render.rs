@@ -76,10 +76,11 @@ fn write_request(out: &mut dyn std::io::Write, request: &Request) -> std::io::Re
     out.write_all(b"\n")
 }
 
-/// Finds the newest answer that came from a model.
+/// Finds the newest answer that came from a model; one that is kept aside only if there is no other.
 fn newest_answer(loaded: &LoadedSession) -> Result<&Step, Failure> {
     let has_request = |step: &&Step| matches!(step.chunk(), Chunk::Assistant(answer) if answer.request.is_some());
-    loaded.lineage.walk().into_iter().rev().find(has_request).ok_or_else(|| {
+    let read = loaded.session.as_record().newest_first().find(has_request);
+    read.or_else(|| loaded.lineage.walk().into_iter().rev().find(has_request)).ok_or_else(|| {
         let message = format!("no answer in {} came from a model", loaded.name());
         Failure::new(message, loaded.render_hint(""))
     })

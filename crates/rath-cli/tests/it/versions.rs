@@ -171,6 +171,7 @@ fn every_line_has_its_author() {
                 exit 0
             "#]],
         );
+        assert_eq!(fixture.code(&["check", "test -e none.txt"]), 1);
         fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
@@ -180,6 +181,7 @@ fn every_line_has_its_author() {
                   asked for in step: 8172643a
                   request: c014b696204b9fd3
                   checks: test -e n.txt
+                  failed checks: test -e none.txt
                 exit 0
             "#]],
         );
@@ -188,6 +190,7 @@ fn every_line_has_its_author() {
             &expect![[r#"
                 3385fdbc outside the agent       4  by hand
                   checks: test -e n.txt
+                  failed checks: test -e none.txt
                 exit 0
             "#]],
         );
@@ -196,11 +199,12 @@ fn every_line_has_its_author() {
             &expect![[r#"
                 1843fa20 before the session      1  hello
                   checks: none covers this line
+                  failed checks: test -e none.txt
                 exit 0
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
+            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"failed_checks":["test -e none.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
             exit 0
         "#]]);
         fixture.check(

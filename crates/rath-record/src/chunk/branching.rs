@@ -80,7 +80,7 @@ pub enum Strategy {
     Concat,
     /// Only ours is read.
     ///
-    /// Theirs is kept aside: its cost and its file changes count, and the log shows it.
+    /// Theirs is kept aside: its cost counts, the log shows it, and no other view has it.
     Aside,
 }
 

@@ -63,17 +63,16 @@ pub enum Freshness {
 /// See [`Checks`] for an example.
 pub fn checks(record: &Record) -> Checks<'_> {
     let mut list = BTreeMap::new();
-    let steps = record.all_steps();
-    let newest: BTreeMap<&str, &Step> = steps
-        .iter()
+    let newest: BTreeMap<&str, &Step> = record
+        .read_steps()
+        .into_iter()
         .filter_map(|step| match step.chunk() {
             // The id of a step that was forgotten does not show what it said.
-            Chunk::Checked(checked) if step.withheld().is_none() => Some((checked.check.as_str(), *step)),
+            Chunk::Checked(checked) if step.withheld().is_none() => Some((checked.check.as_str(), step)),
             _ => None,
         })
         .collect();
-    let forgets = steps.iter().any(|step| step.withheld().is_some());
-    let current = (!newest.is_empty()).then(|| CurrentState::new(record, forgets));
+    let current = (!newest.is_empty()).then(|| CurrentState::new(record));
     for (name, step) in newest {
         let (Chunk::Checked(checked), Some(current)) = (step.chunk(), &current) else { continue };
         let freshness = if current.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
@@ -88,49 +87,46 @@ struct CurrentState<'a> {
     tree: Option<Tree>,
     /// True if a call was started and has no result: it may be changing anything right now.
     running: bool,
-    /// True if a step of the record was forgotten.
-    forgets: bool,
 }
 
 impl<'a> CurrentState<'a> {
-    fn new(record: &'a Record, forgets: bool) -> Self {
+    fn new(record: &'a Record) -> Self {
         let head = record.head();
         let may_run = |progress: &Progress| {
             progress.is_in_doubt() || matches!(progress, Progress::Forgotten | Progress::Ambiguous)
         };
         let running = |head| turn::pending_calls(head).iter().any(|pending| may_run(&pending.progress));
-        CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running), forgets }
+        CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running) }
     }
 
     fn is_covered_by(&self, step: &Step, checked: &Checked) -> bool {
         let Some(head) = self.head.filter(|_| !self.running) else { return false };
-        if self.forgets && lineage::diff(head, step).ours.iter().any(|step| step.withheld().is_some()) {
+        // Since the check, or on another branch.
+        let since = lineage::read_by_theirs_only(step, head);
+        if since.iter().any(|step| step.withheld().is_some()) {
             return false;
         }
-        // All changes before the check are also before the head, so equal counts mean the same changes.
-        if step.totals().changes == head.totals().changes {
-            return true;
-        }
-        let (Some(checked_tree), Some(tree)) = (&checked.tree, &self.tree) else { return false };
-        checked_tree == tree
-            || (!checked.inputs.is_empty() && self.leaves_inputs_unchanged(head, step, &checked.inputs))
-    }
-
-    /// Returns whether no change since the check, or on another branch, concerns its inputs.
-    fn leaves_inputs_unchanged(&self, head: &Step, check: &Step, inputs: &[String]) -> bool {
-        let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
-        let touches = |effect: &Effect| match &effect.change {
-            Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
-            _ => depends_on(&effect.path),
+        let is_unchanged = match (&checked.tree, &self.tree) {
+            (Some(checked_tree), Some(tree)) => checked_tree == tree,
+            _ => !since.iter().any(|step| step.chunk().changes_workspace()),
         };
-        let since = lineage::diff(head, check).ours;
-        // A change that was not observed may concern anything.
-        since.iter().all(|step| {
-            let chunk = step.chunk();
-            let is_observed = !chunk.changes_workspace() || chunk.tree().is_some();
-            is_observed && !chunk.effects().iter().any(touches)
-        })
+        is_unchanged || (!checked.inputs.is_empty() && leaves_inputs_unchanged(&since, &checked.inputs))
     }
+}
+
+/// Returns whether no change in these steps concerns the inputs of a check.
+fn leaves_inputs_unchanged(since: &[&Step], inputs: &[String]) -> bool {
+    let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
+    let touches = |effect: &Effect| match &effect.change {
+        Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
+        _ => depends_on(&effect.path),
+    };
+    // A change that was not observed may concern anything.
+    since.iter().all(|step| {
+        let chunk = step.chunk();
+        let is_observed = !chunk.changes_workspace() || chunk.tree().is_some();
+        is_observed && !chunk.effects().iter().any(touches)
+    })
 }
 
 /// Returns whether `path` is the input that a check depends on, or lies below it.

@@ -53,7 +53,7 @@ pub struct ChangedFile<'a> {
 /// See [`ChangedFiles`] for an example.
 pub fn files(record: &Record) -> ChangedFiles<'_> {
     let mut list: BTreeMap<&str, ChangedFile<'_>> = BTreeMap::new();
-    for step in record.all_steps() {
+    for step in record.read_steps() {
         let call = match step.chunk() {
             Chunk::ToolResult(result) => Some(&result.call),
             _ => None,

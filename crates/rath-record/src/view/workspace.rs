@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::chunk::{Call, Chunk, Conflict, Outcome, Strategy, Tree};
+use crate::chunk::{Call, Chunk, Conflict, Outcome, Tree};
 use crate::id::{CallId, StepId};
 use crate::record::Record;
-use crate::step::{Parent, Step};
+use crate::step::Step;
 
 /// The workspace trees of a record, each after the trees that it was made from.
 ///
@@ -44,6 +44,8 @@ pub struct RecordedTree<'a> {
     pub tree: &'a Tree,
     /// The trees that this one was made from, as indices into the list: none for the first, two for a merge.
     pub before: Vec<usize>,
+    /// True if files in the tree were in conflict, and not decided.
+    pub is_in_conflict: bool,
 }
 
 /// Returns the workspace trees of `record`, each after the trees that it was made from.
@@ -51,34 +53,22 @@ pub struct RecordedTree<'a> {
 /// See [`Trees`] for an example.
 pub fn trees(record: &Record) -> Trees<'_> {
     let mut trees = Trees { head: record.head().map(Step::id), list: Vec::new(), by_step: HashMap::new() };
-    // For every step, the first tree of its line: a branch that is kept aside started from the tree where it is kept.
-    let mut first_trees: HashMap<StepId, usize> = HashMap::new();
-    for step in record.all_steps() {
-        let parents: Vec<StepId> = step.parents().iter().map(Parent::id).collect();
-        let before: Vec<usize> = parents.iter().filter_map(|parent| trees.by_step.get(parent).copied()).collect();
-        let is_aside = matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == Strategy::Aside);
-        if is_aside
-            && let [ours, theirs] = &parents[..]
-            && let (Some(ours), Some(first)) = (trees.by_step.get(ours), first_trees.get(theirs))
-            && first > ours
-            && trees.list[*first].before.is_empty()
-        {
-            trees.list[*first].before.push(*ours);
-        }
+    let mut open = OpenConflicts::default();
+    for step in record.read_steps() {
+        let is_in_conflict = open.append(step);
+        let parents = match step.merged_parents() {
+            Some((ours, theirs)) => vec![ours, theirs],
+            None => step.first_parent().into_iter().collect(),
+        };
+        let before: Vec<usize> = parents.iter().filter_map(|parent| trees.at(parent.id())).collect();
         let newest = match step.chunk().tree() {
             Some(tree) => {
-                trees.list.push(RecordedTree { step, tree, before });
+                trees.list.push(RecordedTree { step, tree, before, is_in_conflict });
                 Some(trees.list.len() - 1)
             }
-            // The branch kept aside worked in the same workspace, after the trees that ours knew.
-            None if is_aside => before.last().copied(),
             None => before.first().copied(),
         };
-        if let Some(newest) = newest {
-            trees.by_step.insert(step.id(), newest);
-            let first = parents.first().and_then(|ours| first_trees.get(ours)).copied();
-            first_trees.insert(step.id(), first.unwrap_or(newest));
-        }
+        newest.into_iter().for_each(|newest| _ = trees.by_step.insert(step.id(), newest));
     }
     trees
 }
@@ -107,30 +97,85 @@ impl Trees<'_> {
 
     /// Returns the trees that led to the newest one, which is the last.
     ///
-    /// A tree that several steps recorded in a row appears once.
+    /// A tree that several steps recorded in a row appears once. Earlier trees with files in conflict are left out: what follows
+    /// was made from those before them.
     pub fn history(&self) -> Vec<RecordedTree<'_>> {
         let Some(head) = self.head.and_then(|head| self.at(head)) else { return Vec::new() };
-        // For every tree, the first one of the unchanged trees that it continues.
-        let mut first_equal: Vec<usize> = (0..=head).collect();
+        // For every tree, the trees that stand for it: itself, or the first one of the unchanged trees that it continues, or those
+        // that led to a conflict.
+        let mut standing: Vec<Vec<usize>> = Vec::with_capacity(head + 1);
         for (index, recorded) in self.list[..=head].iter().enumerate() {
             let equal = recorded.before.iter().find(|before| self.list[**before].tree == recorded.tree);
-            equal.into_iter().for_each(|before| first_equal[index] = first_equal[*before]);
+            standing.push(match equal {
+                _ if recorded.is_in_conflict && index != head => stand_for(&recorded.before, &standing),
+                Some(before) if !self.list[*before].is_in_conflict => standing[*before].clone(),
+                _ => vec![index],
+            });
         }
         let mut leads_to_head = vec![false; head + 1];
-        leads_to_head[first_equal[head]] = true;
-        for index in (0..=head).rev().filter(|index| first_equal[*index] == *index) {
+        standing[head].iter().for_each(|index| leads_to_head[*index] = true);
+        for index in (0..=head).rev() {
             if leads_to_head[index] {
-                self.list[index].before.iter().for_each(|before| leads_to_head[first_equal[*before]] = true);
+                let before = stand_for(&self.list[index].before, &standing);
+                before.into_iter().for_each(|before| leads_to_head[before] = true);
             }
         }
         let mut new_indices = vec![0; head + 1];
         let mut history: Vec<RecordedTree<'_>> = Vec::new();
         for index in (0..=head).filter(|index| leads_to_head[*index]) {
             new_indices[index] = history.len();
-            let before = self.list[index].before.iter().map(|before| new_indices[first_equal[*before]]).collect();
+            let before = stand_for(&self.list[index].before, &standing);
+            let before = before.into_iter().map(|before| new_indices[before]).collect();
             history.push(RecordedTree { before, ..self.list[index].clone() });
         }
         history
+    }
+}
+
+/// Returns the trees that stand for these, each once.
+fn stand_for(trees: &[usize], standing: &[Vec<usize>]) -> Vec<usize> {
+    let mut all: Vec<usize> = Vec::new();
+    for tree in trees.iter().flat_map(|tree| &standing[*tree]) {
+        if !all.contains(tree) {
+            all.push(*tree);
+        }
+    }
+    all
+}
+
+/// The steps of a walk after which files are in conflict.
+#[derive(Default)]
+struct OpenConflicts {
+    /// The paths in conflict after each step that has some.
+    by_step: HashMap<StepId, Vec<String>>,
+}
+
+impl OpenConflicts {
+    /// Adds the next step, and returns whether files are in conflict after it.
+    fn append(&mut self, step: &Step) -> bool {
+        if step.totals().conflicts == 0 {
+            return false;
+        }
+        let mut paths = match step.merged_parents() {
+            // A decision on one side may be about a conflict of the other.
+            Some(_) => {
+                let merged = Record::at(step.clone());
+                conflicts(&merged).into_iter().map(|conflict| conflict.path.clone()).collect()
+            }
+            None => step.first_parent().and_then(|parent| self.by_step.get(&parent.id())).cloned().unwrap_or_default(),
+        };
+        match step.chunk() {
+            Chunk::Merged(merged) if step.merged_parents().is_none() => {
+                paths.extend(merged.conflicts.iter().map(|conflict| conflict.path.clone()));
+            }
+            Chunk::Decided(decided) => paths.retain(|path| *path != decided.path),
+            _ => {}
+        }
+        let is_in_conflict = !paths.is_empty();
+        if is_in_conflict {
+            self.by_step.insert(step.id(), paths);
+        }
+        is_in_conflict
     }
 }
 
@@ -238,7 +283,7 @@ pub fn conflicts(record: &Record) -> Vec<&Conflict> {
     if record.head().is_none_or(|head| head.totals().conflicts == 0) {
         return unresolved;
     }
-    for step in record.all_steps() {
+    for step in record.read_steps() {
         match step.chunk() {
             Chunk::Merged(merged) => unresolved.extend(&merged.conflicts),
             Chunk::Decided(decided) => unresolved.retain(|conflict| conflict.path != decided.path),

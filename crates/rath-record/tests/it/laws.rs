@@ -1,7 +1,8 @@
 //! The laws of merging, over random graphs. `RATH_CASES` sets how many.
 
 use proptest::prelude::*;
-use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forked, Verdict};
+use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Conflict, Decided, Effect, Forked, Merged};
+use rath_record::chunk::{Observed, Resolution, Tree, Verdict};
 use rath_record::codec::{self, Encoder};
 use rath_record::graph::{self, Ids};
 use rath_record::view::{self, CallResult, Message};
@@ -18,6 +19,9 @@ enum Act {
     LeaveOpen(usize),
     Result(usize, u8),
     Check(usize, u8),
+    Observe(usize, u8),
+    Clash(usize, u8),
+    Decide(usize, u8),
     Instruct(usize, u8),
     Compress(usize, u8),
     Fork(usize),
@@ -42,7 +46,10 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (at.clone(), 0..4_u8).prop_map(|(at, count)| Act::UseTools(at, count)),
         1 => at.clone().prop_map(Act::LeaveOpen),
         1 => (at.clone(), 0..3_u8).prop_map(|(at, call)| Act::Result(at, call)),
-        1 => (at.clone(), 0..2_u8).prop_map(|(at, name)| Act::Check(at, name)),
+        1 => (at.clone(), 0..8_u8).prop_map(|(at, check)| Act::Check(at, check)),
+        1 => (at.clone(), 0..4_u8).prop_map(|(at, tree)| Act::Observe(at, tree)),
+        1 => (at.clone(), 0..2_u8).prop_map(|(at, path)| Act::Clash(at, path)),
+        1 => (at.clone(), 0..2_u8).prop_map(|(at, path)| Act::Decide(at, path)),
         1 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Instruct(at, word)),
         1 => (at.clone(), 1..9_u8).prop_map(|(at, hidden)| Act::Compress(at, hidden)),
         4 => at.clone().prop_map(Act::Fork),
@@ -51,96 +58,134 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
+/// Runs an action on one record; a summary, a fork and a merge are left out.
+fn alone(record: &mut Record, act: &Act) {
+    if let Act::Compress(..) | Act::Fork(_) | Act::LeaveOpen(_) | Act::Aside(..) | Act::Merge(..) | Act::Concat(..) =
+        act
+    {
+        return;
+    }
+    let mut pool = vec![record.clone()];
+    perform(act, &mut pool, 99);
+    *record = pool.remove(0);
+}
+
 /// Runs a random program and returns every record it ever held a branch at.
 fn run(acts: &[Act]) -> Vec<Record> {
     let mut pool = vec![record("user hi"), record("user hi; assistant hello"), record("user other root")];
     let mut branches = 3_u128;
     for act in acts {
         branches += 1;
-        let stamp = |usage| {
-            let mut stamp = Stamp::on(BranchId(branches.to_be_bytes()));
-            stamp.usage = usage;
-            stamp
-        };
-        let pick = |at: &usize| at % pool.len();
-        match act {
-            Act::Say(at, word) => {
-                _ = {
-                    let at = pick(at);
-                    pool[at].push(Chunk::user(format!("say {word}")), stamp(None))
-                }
-            }
-            Act::Answer(at, word) => {
+        perform(act, &mut pool, branches);
+    }
+    pool
+}
+
+/// Runs one action on the records of a pool. What it appends is on the branch with this number.
+fn perform(act: &Act, pool: &mut Vec<Record>, branches: u128) {
+    let stamp = |usage| {
+        let mut stamp = Stamp::on(BranchId(branches.to_be_bytes()));
+        stamp.usage = usage;
+        stamp
+    };
+    let pick = |at: &usize| at % pool.len();
+    match act {
+        Act::Say(at, word) => {
+            _ = {
                 let at = pick(at);
-                pool[at].push(Chunk::assistant(format!("answer {word}")), stamp(Some(Usage::new(10, 1))));
+                pool[at].push(Chunk::user(format!("say {word}")), stamp(None))
             }
-            Act::UseTools(at, count) => {
-                let at = pick(at);
-                let ids: Vec<_> = (0..=*count).map(|call| format!("t#{}", call / 2)).collect();
-                pool[at].push(calls(&ids.join(" ")), stamp(Some(Usage::new(7, 2))));
-                for call in 0..=*count {
-                    let effects = (call % 2 == 1).then(|| {
-                        Effect::new(format!("file {}", call / 2), Change::Modified)
-                            .with_before(Digest::compute(&[call]))
-                            .with_after(Digest::compute(&branches.to_be_bytes()))
-                    });
-                    let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
-                    pool[at].push(result, stamp(None));
-                }
+        }
+        Act::Answer(at, word) => {
+            let at = pick(at);
+            pool[at].push(Chunk::assistant(format!("answer {word}")), stamp(Some(Usage::new(10, 1))));
+        }
+        Act::UseTools(at, count) => {
+            let at = pick(at);
+            let ids: Vec<_> = (0..=*count).map(|call| format!("t#{}", call / 2)).collect();
+            pool[at].push(calls(&ids.join(" ")), stamp(Some(Usage::new(7, 2))));
+            for call in 0..=*count {
+                let effects = (call % 2 == 1).then(|| {
+                    Effect::new(format!("file {}", call / 2), Change::Modified)
+                        .with_before(Digest::compute(&[call]))
+                        .with_after(Digest::compute(&branches.to_be_bytes()))
+                });
+                let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
+                pool[at].push(result, stamp(None));
             }
-            Act::LeaveOpen(at) => {
-                let mut left = pool[pick(at)].clone();
-                left.push(calls("t#open"), stamp(Some(Usage::new(1, 1))));
-                pool.push(left);
-            }
-            // The result may be late, repeated, or of no call at all.
-            Act::Result(at, call) => {
-                let at = pick(at);
-                pool[at].push(result(["open", "0", "none"][usize::from(*call)], "late", vec![]), stamp(None));
-            }
-            Act::Check(at, name) => {
-                let at = pick(at);
-                let check = Checked::new(format!("check {name}"), Verdict::Passed);
-                pool[at].push(check.into(), stamp(None));
-            }
-            Act::Instruct(at, word) => {
-                let at = pick(at);
-                pool[at].push(Chunk::instructions(format!("be {word}")), stamp(None));
-            }
-            Act::Compress(at, hidden) => {
-                let at = pick(at);
-                let steps = pool[at].steps();
-                let hidden: Vec<_> = steps.iter().step_by(usize::from(*hidden)).map(|step| step.id()).collect();
-                let compressed = Compressed::new(hidden, "folded");
-                pool[at].push(compressed.into(), stamp(None));
-            }
-            Act::Fork(at) => {
-                let mut fork = pool[pick(at)].clone();
-                let nth = u64::try_from(branches).unwrap_or_default();
-                fork.push(Chunk::Forked(Forked::new(nth)), stamp(None));
-                pool.push(fork);
-            }
-            Act::Aside(ours, theirs) => {
-                let (ours, theirs) = (pick(ours), pick(theirs));
-                let kept = pool[ours].merge(&pool[theirs].clone(), chunk::Strategy::Aside, stamp(None));
-                pool[ours] = kept.expect("nothing can be in the way");
-            }
-            Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
-                let strategy =
-                    if let Act::Merge(..) = act { chunk::Strategy::Ancestor } else { chunk::Strategy::Concat };
-                let (ours, theirs) = (pick(ours), pick(theirs));
-                let merged = pool[ours].merge(&pool[theirs].clone(), strategy, stamp(None));
-                assert_eq!(merged.is_err(), is_open(&pool[ours]) || is_open(&pool[theirs]));
-                // One writer per branch: if a merge returns one of its sides, there must be no second handle on it.
-                if let Ok(merged) = merged
-                    && pool.iter().all(|record| record.head() != merged.head())
-                {
-                    pool.push(merged);
-                }
+        }
+        Act::LeaveOpen(at) => {
+            let mut left = pool[pick(at)].clone();
+            left.push(calls("t#open"), stamp(Some(Usage::new(1, 1))));
+            pool.push(left);
+        }
+        // The result may be late, repeated, or of no call at all.
+        Act::Result(at, call) => {
+            let at = pick(at);
+            pool[at].push(result(["open", "0", "none"][usize::from(*call)], "late", vec![]), stamp(None));
+        }
+        Act::Check(at, check) => {
+            let at = pick(at);
+            let verdict = if check & 1 == 0 { Verdict::Passed } else { Verdict::Failed };
+            let inputs = if check & 2 == 0 { vec![] } else { vec!["file 0".to_owned()] };
+            let tree = view::tree(&pool[at]);
+            let check = Checked::new(format!("check {}", check / 4), verdict).with_tree(tree).with_inputs(inputs);
+            pool[at].push(check.into(), stamp(None));
+        }
+        Act::Observe(at, tree) => {
+            let at = pick(at);
+            let effects = [Effect::new(format!("file {}", tree / 2), Change::Modified)];
+            pool[at].push(Observed::new(tree_named(*tree)).with_effects(effects).into(), stamp(None));
+        }
+        Act::Clash(at, path) => {
+            let at = pick(at);
+            let conflict = Conflict::new(format!("file {path}"), "content");
+            pool[at].push(Merged::new(chunk::Strategy::Ancestor).with_conflicts([conflict]).into(), stamp(None));
+        }
+        Act::Decide(at, path) => {
+            let at = pick(at);
+            let decided = Decided::new(format!("file {path}"), Resolution::Ours, tree_named(*path));
+            pool[at].push(decided.into(), stamp(None));
+        }
+        Act::Instruct(at, word) => {
+            let at = pick(at);
+            pool[at].push(Chunk::instructions(format!("be {word}")), stamp(None));
+        }
+        Act::Compress(at, hidden) => {
+            let at = pick(at);
+            let steps = pool[at].steps();
+            let hidden: Vec<_> = steps.iter().step_by(usize::from(*hidden)).map(|step| step.id()).collect();
+            let compressed = Compressed::new(hidden, "folded");
+            pool[at].push(compressed.into(), stamp(None));
+        }
+        Act::Fork(at) => {
+            let mut fork = pool[pick(at)].clone();
+            let nth = u64::try_from(branches).unwrap_or_default();
+            fork.push(Chunk::Forked(Forked::new(nth)), stamp(None));
+            pool.push(fork);
+        }
+        Act::Aside(ours, theirs) => {
+            let (ours, theirs) = (pick(ours), pick(theirs));
+            let kept = pool[ours].merge(&pool[theirs].clone(), chunk::Strategy::Aside, stamp(None));
+            pool[ours] = kept.expect("nothing can be in the way");
+        }
+        Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
+            let strategy = if let Act::Merge(..) = act { chunk::Strategy::Ancestor } else { chunk::Strategy::Concat };
+            let (ours, theirs) = (pick(ours), pick(theirs));
+            let merged = pool[ours].merge(&pool[theirs].clone(), strategy, stamp(None));
+            assert_eq!(merged.is_err(), is_open(&pool[ours]) || is_open(&pool[theirs]));
+            // One writer per branch: if a merge returns one of its sides, there must be no second handle on it.
+            if let Ok(merged) = merged
+                && pool.iter().all(|record| record.head() != merged.head())
+            {
+                pool.push(merged);
             }
         }
     }
-    pool
+}
+
+fn tree_named(tree: u8) -> Tree {
+    Tree(format!("tree {tree}"))
 }
 
 fn is_open(record: &Record) -> bool {
@@ -193,8 +238,77 @@ fn views(record: &Record) -> String {
     )
 }
 
+/// Returns everything that the views show of a record without the ids of steps, except spending.
+fn views_without_ids(record: &Record) -> String {
+    let mut out = Vec::new();
+    let content = |step: &Step| format!("{:?}", step.chunk());
+    let messages = view::messages(record);
+    out.extend(messages.instructions.map(|(_, instructions)| format!("{instructions:?}")));
+    for message in &messages.list {
+        out.push(content(message.step()));
+        if let Message::Assistant(_, _, exchanges) = message {
+            out.push(format!("{exchanges:?}"));
+        }
+    }
+    for (path, file) in view::files(record).list {
+        let diverged = file.diverged.len();
+        out.push(format!(
+            "{path} {:?} {:?} {} {:?} {diverged}",
+            file.digest,
+            file.unkept,
+            content(file.step),
+            file.call
+        ));
+    }
+    for (name, check) in view::checks(record).list {
+        out.push(format!("{name} {:?} {:?}", check.checked, check.freshness));
+    }
+    let trees = view::trees(record);
+    for recorded in trees.list.iter().chain(&trees.history()) {
+        out.push(format!("{:?} {:?} {}", recorded.tree, recorded.before, content(recorded.step)));
+    }
+    out.push(format!("{:?}", trees.head.and_then(|head| trees.at(head))));
+    out.push(format!("{:?} {:?}", view::tree(record), view::unobserved(record)));
+    out.push(format!("{:?} {:?}", view::conflicts(record), turns(record)));
+    let folds = view::folds(record).into_iter().map(|fold| fold.hidden.into_iter().map(content).collect::<Vec<_>>());
+    out.push(format!("{:?} {}", folds.collect::<Vec<_>>(), record.chunk_count()));
+    out.join("\n")
+}
+
 proptest! {
     #![proptest_config(rath_test_support::property(1_000))]
+
+    #[test]
+    fn work_aside_changes_no_view_but_spending(
+        acts in prop::collection::vec(act(), 1..24),
+        later in prop::collection::vec(act(), 0..6),
+        pick in prop::array::uniform2(0_usize..64),
+    ) {
+        let pool = run(&acts);
+        let [ours, work] = pick.map(|at| &pool[at % pool.len()]);
+        let stamp = Stamp::on(BranchId([9; 16]));
+        let kept = ours.merge(work, chunk::Strategy::Aside, stamp.clone()).expect("nothing can be in the way");
+        prop_assert_eq!(views_without_ids(&kept), views_without_ids(ours));
+
+        // Nor does it when the session goes on, and when it is merged.
+        let goes_on = |mut record: Record| {
+            later.iter().for_each(|act| alone(&mut record, act));
+            record
+        };
+        let (kept, ours) = (goes_on(kept), goes_on(ours.clone()));
+        prop_assert_eq!(views_without_ids(&kept), views_without_ids(&ours));
+        let far = record("user other root; observed o; checked far passed");
+        for other in [&far, work].into_iter().filter(|other| !is_open(other) && !is_open(&ours)) {
+            let merged = |ours, theirs| views_without_ids(&merge(ours, theirs).expect("nothing is open"));
+            prop_assert_eq!(merged(&kept, other), merged(&ours, other));
+            prop_assert_eq!(merged(other, &kept), merged(other, &ours));
+        }
+        // Spending has each call of both once.
+        let mut calls = reachable(&ours);
+        calls.extend(reachable(work));
+        let once = calls.values().filter_map(|step| step.stamp().usage).fold(Usage::default(), |a, b| a + b);
+        prop_assert_eq!(view::spending(&kept).total.usage, once);
+    }
 
     #[test]
     fn merging_obeys_its_laws(acts in prop::collection::vec(act(), 1..24), pick in prop::array::uniform4(0_usize..64)) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rath_record::chunk::{Call, Chunk};
+use rath_record::chunk::{Call, Chunk, Verdict};
 use rath_record::view::{self, Freshness, Trees};
 use rath_record::{CallId, Digest, Record, Step, StepId};
 use rath_workspace::Revision;
@@ -54,8 +54,10 @@ pub struct Line {
     pub step: StepId,
     /// The origin of the line.
     pub origin: Origin,
-    /// The names of the checks that saw the line and still hold.
+    /// The names of the checks that saw the line, passed and still hold.
     pub checks: Vec<String>,
+    /// The names of the checks that saw the line and failed on the files as they are.
+    pub failed_checks: Vec<String>,
 }
 
 /// The origin of a line.
@@ -103,17 +105,26 @@ pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<
     let depends = |inputs: &[String]| inputs.is_empty() || inputs.iter().any(|input| view::covers(input, path));
     let fresh = view::checks(record).list.into_iter();
     let fresh = fresh.filter(|(_, it)| it.freshness == Freshness::Fresh && depends(&it.checked.inputs));
-    let checks: Vec<_> = fresh.filter_map(|(name, check)| Some((name, trees.at(check.step.id())?))).collect();
+    let checks: Vec<_> =
+        fresh.filter_map(|(name, check)| Some((name, check.checked.verdict, trees.at(check.step.id())?))).collect();
     // Many lines come from few revisions.
-    let mut origins: HashMap<usize, (Origin, Vec<String>)> = HashMap::new();
+    let mut origins: HashMap<usize, Line> = HashMap::new();
     let lines = lines.into_iter().map(|line| {
         let at = line.revision;
-        let (origin, checks) = origins.entry(at).or_insert_with(|| {
-            let saw =
-                checks.iter().filter(|(_, saw)| trees.descends_from(*saw, at)).map(|(name, _)| (*name).to_owned());
-            (origin(&trees, at), saw.collect())
+        let with_origin = origins.entry(at).or_insert_with(|| {
+            let names = |wanted: Verdict| {
+                let saw = checks.iter().filter(|(_, verdict, saw)| *verdict == wanted && trees.descends_from(*saw, at));
+                saw.map(|(name, ..)| (*name).to_owned()).collect()
+            };
+            Line {
+                text: String::new(),
+                step: trees.list[at].step.id(),
+                origin: origin(&trees, at),
+                checks: names(Verdict::Passed),
+                failed_checks: names(Verdict::Failed),
+            }
         });
-        Line { text: line.text, step: trees.list[at].step.id(), origin: origin.clone(), checks: checks.clone() }
+        Line { text: line.text, ..with_origin.clone() }
     });
     Ok(Some(Blame { path: path.to_owned(), lines: lines.collect() }))
 }

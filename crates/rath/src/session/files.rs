@@ -102,7 +102,7 @@ impl Session {
     /// Finds the first step after which a command fails, by a binary search over the recorded trees.
     ///
     /// The command runs on copies of recorded files in temporary directories; no model is asked. It has to fail on the
-    /// newest files.
+    /// newest files. Versions with undecided conflicts are left out, and the newest may have none.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         self.require_own("run a command on its files")?;
         self.bisect_in(self.branch_dirs()?.sandbox(), argv).await
@@ -112,6 +112,7 @@ impl Session {
     /// sandbox instead of the session's own. Its directory is not used.
     pub async fn bisect_in(&self, sandbox: &Sandbox, argv: &[String]) -> Result<Bisected> {
         self.require_own("run a command on its files")?;
+        self.refuse_conflicts()?;
         let trees = view::trees(self.as_record());
         let leading = trees.history();
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));

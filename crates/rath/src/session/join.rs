@@ -118,8 +118,8 @@ impl Session {
         aside
     }
 
-    /// Records the work of another session aside: its cost and its file changes count and the log shows them, but no model
-    /// reads them. Either session may have calls without a result.
+    /// Records the work of another session aside: its cost counts and the log shows it, but no model reads it, and no view of
+    /// this session has its files or checks. Either session may have calls without a result.
     pub fn keep_aside(&mut self, work: &Session) {
         self.keep_aside_of(work, None);
     }

@@ -331,15 +331,22 @@ impl Session {
     ) -> Result<(Tree, Vec<Effect>)> {
         self.with_versions(move |session, versions| {
             let tree = versions.with_changes(&before, &after, &effects)?;
-            let mut changes = versions::untracked(&effects);
-            let tracked = versions.diff(Some(&before), &tree)?;
-            let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
-            let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
-            changes.extend(tracked);
-            changes.sort_by(|one, other| one.path.cmp(&other.path));
+            let changes = all_changes(versions, &before, &tree, &effects)?;
             session.sync_versions().map(|()| (tree, changes))
         })
         .await
+    }
+
+    /// Returns the changes from one tree to another, with the given effects on files that have no version.
+    pub(crate) async fn changes_between(&self, before: Tree, after: Tree, effects: Vec<Effect>) -> Result<Vec<Effect>> {
+        self.with_versions(move |_, versions| all_changes(versions, &before, &after, &effects)).await
+    }
+
+    /// Returns the changes on this record, if they were made in the directory of the session that this one works within.
+    pub(crate) fn effects_in_this_directory(&self) -> Vec<Effect> {
+        let is_within = self.live.place.within.is_some();
+        let steps = is_within.then(|| self.as_record().steps()).unwrap_or_default();
+        steps.into_iter().flat_map(|step| step.chunk().effects()).cloned().collect()
     }
 
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.
@@ -425,7 +432,7 @@ impl Session {
             return Ok(replay.recorded_merge(our_head.id(), their_head.id(), strategy).unwrap_or(plain));
         }
         let Some(their_tree) = theirs.tree() else { return Ok(plain) };
-        let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));
+        let base = lineage::merge_base(our_head, their_head).map(|step| Record::at(step.clone()));
         let base_tree = base.as_ref().and_then(view::tree);
         if base_tree.as_ref() == Some(&their_tree) {
             return Ok(plain.with_tree(self.tree()));
@@ -468,18 +475,32 @@ impl Session {
     }
 }
 
+/// Returns the changes from one tree to another by path, with the given effects on files that have no version.
+fn all_changes(versions: &Versions, before: &Tree, after: &Tree, effects: &[Effect]) -> Result<Vec<Effect>> {
+    let mut changes = versions::untracked(effects);
+    let tracked = versions.diff(Some(before), after)?;
+    let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
+    let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
+    changes.extend(tracked);
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(changes)
+}
+
 /// Returns the branch whose directory a merged session may take over: the one that both sides forked from.
 fn find_take_over(ours: &Step, theirs: &Step) -> Option<TakeOver> {
     let fork_point = fork_point(ours, theirs)?;
     let branch = fork_point.stamp().branch;
     let last = [ours, theirs].into_iter().find(|side| side.stamp().branch == branch).unwrap_or(&fork_point);
-    Some((branch, view::tree(&Record::at(last.clone()))))
+    let tree = view::tree(&Record::at(last.clone()));
+    // If that branch never looked at its directory, the first fork of it that did found the files there.
+    let first_tree = |side: &Step| view::trees(&Record::at(side.clone())).list.first().map(|first| first.tree.clone());
+    Some((branch, tree.or_else(|| first_tree(ours)).or_else(|| first_tree(theirs))))
 }
 
 /// Returns the step where one side forked from the other, or both forked from a third branch.
 fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
     let split = lineage::diff(ours, theirs);
-    let base = split.base?;
+    let base = lineage::merge_base(ours, theirs)?;
     let is_fork = |step: &Step| matches!(step.chunk(), Chunk::Forked(_));
     // Forks made in different processes may begin with equal steps, which are then shared without being their parent's.
     let are_twins = [&split.ours, &split.theirs].iter().all(|side| side.first().is_some_and(|step| !is_fork(step)));

@@ -528,8 +528,9 @@ impl CallSlot {
     ) -> Result<OutputVisibility> {
         let ended = std::mem::replace(&mut self.state, CallState::Appended);
         let CallState::Ended { outcome, cx, changes, put_back } = ended else { return Ok(before) };
+        let work: Vec<Session> = cx.iter().flat_map(|cx| cx.workflow_sessions()).collect();
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
-        let changes = match files.own_changes(session, changes).await {
+        let changes = match with_changes_of_work(session, files, changes, &work).await {
             Ok(changes) => changes,
             Err(error) => {
                 self.state = CallState::Unobserved { outcome, cx, put_back };
@@ -537,7 +538,7 @@ impl CallSlot {
                 return Err(error);
             }
         };
-        cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
+        work.iter().for_each(|work| session.keep_aside(work));
         cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
         // Secrets are removed before the text is cut: half a key would not be recognised.
         let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
@@ -554,6 +555,26 @@ impl CallSlot {
         });
         Ok(visibility)
     }
+}
+
+/// Returns the changes that a call made itself or through workflows that it ran, which are kept aside and not read.
+async fn with_changes_of_work(
+    session: &Session,
+    files: &mut RoundFiles,
+    changes: Option<FileChanges>,
+    work: &[Session],
+) -> Result<Option<FileChanges>> {
+    let before = session.tree();
+    let changes = changes.map(|FileChanges { tree, effects }| {
+        let seen_by_work = work.iter().flat_map(Session::effects_in_this_directory);
+        FileChanges { tree, effects: seen_by_work.chain(effects).collect() }
+    });
+    let changes = files.own_changes(session, changes).await?;
+    let (Some(before), Some(FileChanges { tree, effects }), false) = (before, &changes, work.is_empty()) else {
+        return Ok(changes);
+    };
+    let effects = session.changes_between(before, tree.clone(), effects.clone()).await?;
+    Ok(Some(FileChanges { tree: tree.clone(), effects }))
 }
 
 /// Replaces the paths of the touches of each call by their canonical names.

@@ -1,6 +1,7 @@
 //! The promises of a session.
 
 #[cfg(target_os = "linux")]
+mod aside;
 mod blocking;
 mod budget;
 #[cfg(unix)]

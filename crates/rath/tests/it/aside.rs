@@ -1,0 +1,131 @@
+//! Work that is kept aside: it is on the record and paid for, and no view but spending and lineage shows it.
+
+use rath::chunk::{Resolution, Verdict};
+use rath::prelude::*;
+use rath::tool::builtin::WriteFile;
+use rath::view::{self, Freshness};
+use rath::{Line, Origin};
+
+use crate::files::{effects, files, placed, work};
+use crate::support::{block_on, folder, script};
+
+/// Describes the origin of a line.
+fn origin(line: &Line) -> String {
+    match &line.origin {
+        Origin::Call(author) => format!("{} {}", author.call.tool, author.call.arguments),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Returns an agent that lets another one write `a.txt`, then answers.
+fn delegating() -> Agent {
+    let write = r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "text": "by the helper\n"}}]}"#;
+    let helper = Agent::new("Help.", &script([write, r#"{"text": "written"}"#])).tool(WriteFile);
+    let ask = r#"{"calls": [{"name": "help", "arguments": {"task": "write a.txt"}}]}"#;
+    Agent::new("Work.", &script([ask, r#"{"text": "done"}"#])).delegate("help", helper)
+}
+
+/// The changes of a sub-agent are those of the call that ran it: they are in that call's result, and not only aside.
+#[test]
+fn a_call_has_the_changes_of_the_workflow_that_it_ran() {
+    let folder = folder(&[("b.txt", "b\n")]);
+    let session = block_on(delegating().run(placed(&folder))).expect("a run");
+    assert_eq!(effects(&session), "tool_result: +a.txt\n");
+    let files = view::files(session.as_record());
+    assert_eq!(files.list.keys().copied().collect::<Vec<_>>(), ["a.txt"]);
+    let blame = block_on(session.blame("a.txt")).expect("objects").expect("a file");
+    assert_eq!(origin(&blame.lines[0]), r#"help {"task":"write a.txt"}"#);
+}
+
+/// Returns the session after a program that tries three times, checks each and merges the second. The others are kept aside.
+fn best_of_three(folder: &rath_test_support::TempDir) -> Session {
+    let session = work(placed(folder), &[&["echo start > log.txt"]]);
+    let tries = ["echo 1 > a.txt; echo first >> log.txt", "echo 2 > a.txt; echo second >> log.txt", "echo 3 > a.txt"];
+    let tries: Vec<_> = tries.iter().map(|command| work(session.fork(), &[&[command]])).collect();
+    let checked = tries.into_iter().map(|mut one| {
+        let verdict = block_on(one.check("grep -q 2 a.txt", &[])).expect("it ran");
+        (one, verdict)
+    });
+    let (won, lost): (Vec<_>, Vec<_>) = checked.partition(|(_, verdict)| *verdict == Verdict::Passed);
+    let mut session = block_on(session.merge(&won[0].0)).expect("merged");
+    lost.iter().for_each(|(one, _)| session.keep_aside(one));
+    session
+}
+
+#[test]
+fn what_a_losing_try_did_overrules_nothing_of_the_winner() {
+    let folder = folder(&[]);
+    let session = best_of_three(&folder);
+    assert_eq!(session.lineage().walk().iter().filter(|step| step.chunk().kind() == "checked").count(), 3);
+    session.require_check("grep -q 2 a.txt").expect("the winner's check holds");
+    let checks = session.checks();
+    assert_eq!(checks.list["grep -q 2 a.txt"].freshness, Freshness::Fresh);
+    let changed = view::files(session.as_record());
+    assert!(changed.list.values().all(|file| file.diverged.is_empty()), "{changed:?}");
+    assert!(view::trees(session.as_record()).list.iter().all(|tree| session.as_record().steps().contains(&tree.step)));
+    block_on(session.update_files()).expect("written");
+    assert_eq!(files(folder.path()), "a.txt: 2|\nlog.txt: start|second|");
+    let blame = block_on(session.blame("a.txt")).expect("objects").expect("a file");
+    assert_eq!(origin(&blame.lines[0]), r#"shell {"command":"echo 2 > a.txt; echo second >> log.txt"}"#);
+    assert_eq!(blame.lines[0].checks, ["grep -q 2 a.txt"]);
+    // No try of the others is among the versions that are searched.
+    let argv = ["grep", "-q", "nothing", "a.txt"].map(str::to_owned);
+    let found = block_on(session.bisect(&argv)).expect("a search");
+    assert_eq!(found.trees, 3, "{found:?}");
+}
+
+/// The session has run no tool itself, so it has no version of the files that its forks began with.
+#[test]
+fn a_fork_of_a_new_session_brings_its_files_to_the_directory() {
+    let folder = folder(&[("a.txt", "a\n")]);
+    let session = placed(&folder);
+    let lost = work(session.fork(), &[&["echo 1 > b.txt"]]);
+    let won = work(session.fork(), &[&["echo 2 > b.txt; rm a.txt"]]);
+    let mut session = block_on(session.merge(&won)).expect("merged");
+    session.keep_aside(&lost);
+    crate::support::put(folder.path(), "mine.txt", "mine\n");
+    block_on(session.update_files()).expect("written");
+    assert_eq!(files(folder.path()), "b.txt: 2|\nmine.txt: mine|");
+}
+
+#[test]
+fn work_aside_that_is_merged_later_brings_its_files() {
+    let folder = folder(&[]);
+    let mut session = work(placed(&folder), &[&["echo a > a.txt"]]);
+    let other = work(session.fork(), &[&["echo b > b.txt"]]);
+    session.keep_aside(&other);
+    let merged = block_on(session.merge(&other)).expect("merged");
+    block_on(merged.update_files()).expect("written");
+    assert_eq!(files(folder.path()), "a.txt: a|\nb.txt: b|");
+}
+
+#[test]
+fn a_failed_check_is_no_cover() {
+    let folder = folder(&[]);
+    let mut session = work(placed(&folder), &[&["echo a > a.txt"]]);
+    for command in ["test -e a.txt", "test -e b.txt"] {
+        block_on(session.check(command, &[])).expect("it ran");
+    }
+    let blame = block_on(session.blame("a.txt")).expect("objects").expect("a file");
+    assert_eq!(blame.lines[0].checks, ["test -e a.txt"]);
+    assert_eq!(blame.lines[0].failed_checks, ["test -e b.txt"]);
+}
+
+#[test]
+fn a_version_with_undecided_conflicts_is_not_tested() {
+    let folder = folder(&[("a.txt", "0\n")]);
+    let session = work(placed(&folder), &[&["true"]]);
+    let ours = work(session.fork(), &[&["echo 1 > a.txt"]]);
+    let theirs = work(session.fork(), &[&["echo 2 > a.txt"]]);
+    let mut merged = block_on(ours.merge(&theirs)).expect("merged");
+    let argv = ["sh", "-c", "test -e fine || ! grep -e 3 -e '<<<' a.txt"].map(str::to_owned);
+    // The conflict itself would be found, and it is no one's mistake.
+    let error = block_on(merged.bisect(&argv)).expect_err("the newest files are in conflict");
+    assert!(error.to_string().contains("files are in conflict: `a.txt`"), "{error}");
+    block_on(merged.decide("a.txt", Resolution::Ours)).expect("decided");
+    let merged = work(merged, &[&["echo b > b.txt"], &["echo 3 > a.txt"]]);
+    let found = block_on(merged.bisect(&argv)).expect("a search");
+    let step = merged.as_record().find(found.step.expect("found")).expect("a step");
+    let (call, _) = view::find_call(step).expect("a call");
+    assert!(call.arguments.to_string().contains("echo 3"), "{call:?}");
+}
