@@ -6,11 +6,13 @@
 //!
 //! - [`Session::rebuild`] needs no program: it rebuilds everything that follows from the steps alone.
 //! - [`Session::replay`] runs the program again. Models, tools and memories give their recorded answers.
-//! - [`ReplayBuilder::reexecuting`] runs the tools too, and compares their results.
+//! - [`ReplayBuilder::reexecuting`] runs the tools too, and compares their results and the files that they change.
+//! - [`Session::repeat`] makes the recorded calls again without the program.
 //! - [`Session::compare`] compares two sessions that differ on purpose: fork with [`Session::at`], continue, and compare.
 
 mod comparison;
 mod rebuild;
+mod repeat;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,18 +23,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rath_record::chunk::{Chunk, Forked};
-use rath_record::{Step, StepId, draw};
+use rath_record::{Step, StepId};
 use tokio::time::{Sleep, sleep};
 
-pub use crate::session::Divergence;
+pub use crate::session::{CallDifference, Divergence};
 pub use comparison::SessionComparison;
 pub use rebuild::{RebuildDifference, RebuildReport};
+pub use repeat::{RepeatBuilder, RepeatReport};
 
 use crate::error::ErrorKind;
 use crate::flow::Run;
 use crate::sandbox::Sandbox;
 use crate::session::recording::{self, PendingCause, Replay, is_by_program};
-use crate::session::{Error, ForkCounter, Result, Session};
+use crate::session::{Error, ForkCounter, ReplayDirs, Result, Session};
+use repeat::{Compared, Rest};
 
 impl Session {
     /// Runs a workflow again over the recorded answers of models, tools and memories. Await the builder for the report.
@@ -56,7 +60,7 @@ impl Session {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn replay<'a>(&self, workflow: &'a dyn Run) -> ReplayBuilder<'a> {
-        ReplayBuilder { session: self.clone(), workflow, sandbox: None }
+        ReplayBuilder { session: self.clone(), workflow, sandbox: None, stops_at_difference: false }
     }
 }
 
@@ -68,20 +72,29 @@ pub struct ReplayBuilder<'a> {
     session: Session,
     workflow: &'a dyn Run,
     sandbox: Option<Sandbox>,
+    stops_at_difference: bool,
 }
 
 impl<'a> ReplayBuilder<'a> {
-    /// Runs the tools again, in this sandbox instead of the recorded ones, and compares their results.
+    /// Runs the tools again, in this sandbox instead of the recorded ones, and compares their results and the files that they
+    /// change.
     ///
-    /// Calls are made one after the other, in the order of the recorded results. The model still reads the recorded
-    /// results, so the replay diverges at the first call that differs. Calls that timed out or were cancelled are not made.
+    /// Calls are made one after the other, in the order of the recorded results, and start from the recorded files if the
+    /// directory of the sandbox is empty. The model still reads the recorded results, so the replay goes on after a call that
+    /// differs. Calls that timed out or were cancelled are not made.
     pub fn reexecuting(mut self, sandbox: impl Into<Sandbox>) -> Self {
         self.sandbox = Some(sandbox.into());
         self
     }
 
+    /// Stops at the first call that differs.
+    pub fn stop_at_first(mut self) -> Self {
+        self.stops_at_difference = true;
+        self
+    }
+
     async fn run(self) -> Result<ReplayReport> {
-        let ReplayBuilder { session, workflow, sandbox } = self;
+        let ReplayBuilder { session, workflow, sandbox, stops_at_difference } = self;
         let lineage = session.lineage();
         if let [missing, ..] = &lineage.missing()[..] {
             let message = format!("step {} is missing, and the steps after it cannot be replayed", missing.short());
@@ -89,17 +102,21 @@ impl<'a> ReplayBuilder<'a> {
                 .with_hint("open the session from a file without damage")
                 .with_session(&session));
         }
-        if let Some(sandbox) = &sandbox {
-            session.require_own("make its calls")?;
-            sandbox.stat(".").await.map_err(|error| Error::from(error).with_session(&session))?;
-        }
-        let replay = Replay::new(session.as_record(), sandbox, session.secrets().clone());
+        let dirs = match sandbox {
+            Some(sandbox) => Some(ReplayDirs::open(&session, sandbox).await?),
+            None => None,
+        };
+        let makes_calls = dirs.is_some();
+        let replay = Replay::new(&session, dirs, stops_at_difference);
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };
         driver.drive(session.head()).await;
         let cuts = driver.cuts;
-        let (divergence, requests) = (replay.divergence(), replay.requests());
+        let (requests, differences) = (replay.requests(), replay.call_differences());
+        // The replay has stopped at a call that differs, which is reported as that.
+        let divergence = replay.divergence().filter(|_| !stops_at_difference || differences.is_empty());
+        let calls = makes_calls.then(|| replay.same_calls());
         let steps = lineage.walk().into_iter().filter(|step| replay.is_reached(step.id())).count() as u64;
-        Ok(ReplayReport { head: session.head().map(Step::id), steps, requests, cuts, divergence })
+        Ok(ReplayReport { head: session.head().map(Step::id), steps, requests, calls, cuts, differences, divergence })
     }
 }
 
@@ -115,7 +132,7 @@ impl<'a> IntoFuture for ReplayBuilder<'a> {
 /// The result of a replay.
 ///
 /// See [`Session::replay`] for an example.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayReport {
     /// The head of the recording.
@@ -124,10 +141,15 @@ pub struct ReplayReport {
     pub steps: u64,
     /// The number of requests that were rendered again, each equal to the recorded one byte for byte.
     pub requests: u64,
+    /// The number of calls that did the same as when they were recorded, and of the files that they changed; none if no call was
+    /// made again.
+    pub calls: Option<(u64, u64)>,
     /// The steps at which a run was cut short, as by a crash, and the program was started again from its beginning.
     ///
     /// This is how the recording can be read; it may have other explanations.
     pub cuts: Vec<StepId>,
+    /// The calls that differ from the recorded ones.
+    pub differences: Vec<CallDifference>,
     /// The first difference between the program and the recording.
     pub divergence: Option<Divergence>,
 }
@@ -135,23 +157,24 @@ pub struct ReplayReport {
 impl ReplayReport {
     /// Returns whether the program did the same as the recording and ended at the same step.
     pub fn is_exact(&self) -> bool {
-        self.divergence.is_none()
+        self.divergence.is_none() && self.differences.is_empty()
     }
 }
 
-/// Writes one line for an exact replay, and otherwise the divergence.
+/// Writes one line for an exact replay, and otherwise every difference and the divergence.
 impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (steps, requests) = (draw::count(self.steps, "step"), draw::count(self.requests, "request"));
-        match (&self.divergence, self.head) {
-            (None, Some(head)) => {
-                write!(f, "exact: {steps}, {requests}, ends at {}", head.short())?;
-                let cuts = self.cuts.iter().map(StepId::short).collect::<Vec<_>>();
-                if cuts.is_empty() { Ok(()) } else { write!(f, "; cut short and run again at {}", cuts.join(", ")) }
-            }
-            (None, None) => f.write_str("exact: nothing happened"),
-            (Some(divergence), _) => write!(f, "{divergence}\n  the same before that: {steps}, {requests}"),
-        }
+        CallDifference::write_all(&self.differences, f)?;
+        self.divergence.iter().try_for_each(|divergence| writeln!(f, "{divergence}"))?;
+        let compared = Compared { requests: self.requests, calls: self.calls };
+        let rest = match &self.divergence {
+            Some(_) => Rest::Divergence,
+            None if self.differences.is_empty() => Rest::Nothing,
+            None => Rest::Differences,
+        };
+        compared.write(f, rest)?;
+        let cuts = self.cuts.iter().map(StepId::short).collect::<Vec<_>>();
+        if cuts.is_empty() { Ok(()) } else { write!(f, "; cut short and run again at {}", cuts.join(", ")) }
     }
 }
 

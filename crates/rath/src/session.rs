@@ -63,8 +63,8 @@ pub use files::{Bisected, CheckoutReport};
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::is_of_workspace;
 pub(crate) use put_back::PutBackReport;
-pub use recording::Divergence;
-pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
+pub use recording::{CallDifference, Divergence};
+pub(crate) use recording::{FilesAfter, Replay, ReplayDirs, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
 pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
@@ -433,6 +433,7 @@ impl Session {
         let mut session = Session::resume_own(record);
         session.branch = SessionBranch { id: session.branch.id, forks: Arc::new(forks), opening };
         session.live.replay = Some(replay.clone());
+        session.live.policy = replay.policy().cloned();
         session.hide_also(replay.secrets());
         session
     }

@@ -29,7 +29,7 @@ pub use schedule::{Access, Touch};
 pub(crate) use check::ArgumentChecker;
 pub(crate) use output::READ_OUTPUT;
 pub(crate) use read_output::ReadOutput;
-pub(crate) use round::{OutputVisibility, Toolbox, never_made, run_calls};
+pub(crate) use round::{OutputVisibility, Toolbox, never_made, repeat_call, run_calls};
 
 use crate::error::ErrorKind;
 use crate::policy::Use;

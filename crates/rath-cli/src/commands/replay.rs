@@ -7,12 +7,13 @@ use std::task::Poll;
 use rath::chunk::Chunk;
 use rath::prelude::*;
 use rath::record::draw::printable;
+use rath::replay::RebuildDifference;
 use rath::sandbox::TempDir;
 use rath::tool::builtin;
-use rath::view;
 use serde_json::json;
 
 use crate::agent::{self, AgentArgs};
+use crate::configuration::Permissions;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 use crate::sessions::{LoadedSession, SessionArg, Source};
@@ -22,15 +23,19 @@ use crate::strictness::Strictness;
 /// Repeat a session and compare it with the record
 ///
 /// Without options no model is asked and no tool runs: everything that follows from the record, including the bytes of
-/// every request, is built again and compared. With --tools, tools run again in an empty directory. With --from and
-/// --model, another model continues from an earlier step, on a new branch.
+/// every request, is built again and compared. With --tools, every recorded call is made again as well, on the recorded
+/// files in a new directory, and its output and the files that it changes are compared. With --from and --model, another
+/// model continues from an earlier step, on a new branch.
 #[derive(clap::Args)]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Run the tools again, in an empty directory or in --sandbox, and compare their results
+    /// Make the recorded calls again, in a new directory with the recorded files, and compare
     #[arg(long, conflicts_with = "from")]
     tools: bool,
+    /// Stop at the first difference
+    #[arg(long, requires = "tools")]
+    first: bool,
     /// Continue from this step, or from the step before it if it is an answer
     #[arg(long, value_name = "STEP", requires = "model")]
     from: Option<String>,
@@ -42,8 +47,9 @@ pub(crate) struct ReplayArgs {
     system: Option<String>,
     /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY
     ///
-    /// Default with --from: where they ran, as strictly as in the whole session. Default with --tools: an empty directory, isolated at least as strictly as when
-    /// they ran.
+    /// Default with --from: where they ran, as strictly as in the whole session. Default with --tools: a new directory,
+    /// isolated at least as strictly as when they ran. With --tools, recorded files are restored only in an empty
+    /// directory.
     #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
     /// The calls that are made without asking: read-only, ask, workspace or full (default: the strictest mode of the session)
@@ -69,100 +75,84 @@ pub(crate) async fn run(args: &ReplayArgs) -> CommandResult {
 fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     let rebuilt = loaded.session.rebuild();
     if args.json {
-        let differences = rebuilt.differences.iter().map(|difference| {
-            json!({
-                "step": difference.step,
-                "what": difference.part,
-                "expected": difference.expected,
-                "found": difference.found,
-            })
-        });
-        let differences: Vec<_> = differences.collect();
-        let (steps, requests) = (rebuilt.steps, rebuilt.requests);
-        let json = json!({"exact": rebuilt.is_exact(), "head": rebuilt.head, "steps": steps, "requests": requests, "differences": differences});
+        let differences: Vec<_> = rebuilt.differences.iter().map(record_difference).collect();
+        let (steps, requests, exact) = (rebuilt.steps, rebuilt.requests, rebuilt.is_exact() && rebuilt.requests > 0);
+        let json = json!({"exact": exact, "head": rebuilt.head, "steps": steps, "requests": requests, "differences": differences});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", printable(&rebuilt.to_string())))?;
     }
-    Ok(if rebuilt.is_exact() { Exit::Success } else { Exit::Differs })
+    Ok(exit_of(!rebuilt.is_exact(), rebuilt.requests))
 }
 
-/// Runs the tools again. The model's answers are those of the record.
+/// Returns the exit code of a comparison. Without anything to compare, it has not succeeded.
+fn exit_of(has_differences: bool, compared: u64) -> Exit {
+    match (has_differences, compared) {
+        (true, _) => Exit::Differs,
+        (false, 0) => Exit::Failure,
+        (false, _) => Exit::Success,
+    }
+}
+
+fn record_difference(difference: &RebuildDifference) -> serde_json::Value {
+    json!({
+        "step": difference.step,
+        "what": difference.part,
+        "expected": difference.expected,
+        "found": difference.found,
+    })
+}
+
+/// Makes the recorded calls again, and compares them and the requests with the record.
 async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     loaded.require_own()?;
-    let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create_workspace_blocking("replay")?;
     let sandbox = sandboxes::strict_sandbox(loaded, args.sandbox.as_deref(), directory.path()).await?;
     match args.sandbox.is_some() {
         true => sandboxes::print_sandbox(&sandbox, true).await?,
         false => sandboxes::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
     }
-    let session = loaded.session.clone().hiding(agent::secrets());
-    let replayed = {
-        let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
+    // Files that the user's rules hide from tools are hidden here too.
+    let place = loaded.session.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+    let permissions = Permissions::read(place.as_ref().and_then(Sandbox::directory))?;
+    let policy = Policy::new(Mode::Full).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
+    let session = loaded.session.clone().hiding(agent::secrets()).under(policy);
+    let repeat = session.repeat(builtin::all(), sandbox);
+    let repeat = if args.first { repeat.stop_at_first() } else { repeat };
+    let report = {
+        let mut repeat = repeat.into_future();
         let mut stop = pin!(signals::stop_requested());
-        let first = poll_fn(|cx| match replay.as_mut().poll(cx) {
+        let first = poll_fn(|cx| match repeat.as_mut().poll(cx) {
             Poll::Pending => stop.as_mut().poll(cx).map(|()| None),
-            replayed => replayed.map(Some),
+            report => report.map(Some),
         });
-        // Dropping the replay ends the command that runs; the directory is removed with `directory`.
+        // Dropping the future ends the command that runs; the directory is removed with `directory`.
         let stopped =
             || Failure::new("the replay was interrupted", "nothing of it is stored").with_exit(Exit::Interrupted);
         first.await.ok_or_else(stopped)??
     };
     if args.json {
-        let divergence = replayed.divergence.as_ref().map(|divergence| {
+        let mut differences: Vec<_> = report.record_differences.iter().map(record_difference).collect();
+        differences.extend(report.call_differences.iter().map(|difference| {
             json!({
-                "step": divergence.step,
-                "pointer": divergence.pointer,
-                "expected": divergence.expected,
-                "found": divergence.found,
+                "step": difference.step,
+                "call": difference.call,
+                "what": difference.part,
+                "expected": difference.recorded,
+                "found": difference.now,
             })
+        }));
+        let not_made: Vec<_> =
+            report.not_made.iter().map(|(step, reason)| json!({"step": step, "reason": reason})).collect();
+        let json = json!({
+            "exact": report.is_exact(), "head": session.head().map(rath::record::Step::id), "requests": report.requests,
+            "calls": report.calls, "files": report.files, "differences": differences, "not_made": not_made,
         });
-        let (steps, requests) = (replayed.steps, replayed.requests);
-        let json = json!({"exact": replayed.is_exact(), "head": replayed.head, "steps": steps, "requests": requests, "divergence": divergence});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        let pointer = replayed.divergence.as_ref().map(|divergence| divergence.pointer.as_str());
-        // The replayed agent has one model, and so its answers differ from where the session changed to another.
-        let text = match pointer.is_some_and(|pointer| pointer.starts_with("/provider")) {
-            true => "this session used two models; only the first can be replayed here".to_owned(),
-            false => replayed.to_string(),
-        };
-        output::text(|out| writeln!(out, "{}", printable(&text)))?;
+        output::text(|out| writeln!(out, "{}", printable(&report.to_string())))?;
     }
-    Ok(if replayed.is_exact() { Exit::Success } else { Exit::Differs })
-}
-
-/// Builds the agent of the session from its record. Its model gives the recorded answers.
-fn recorded_agent(session: &Session) -> Result<Agent, Failure> {
-    let Some((_, instructions)) = view::instructions(session.as_record()) else {
-        return Err(Failure::new("no agent ran in this session", "`rath replay` without --tools checks the record"));
-    };
-    let Some(provider) = Provider::recorded(session) else {
-        return Err(Failure::new(
-            "no model answered in this session",
-            "`rath replay` without --tools checks the record",
-        ));
-    };
-    let mut agent = Agent::new(instructions.text.clone(), &provider).turns(u64::MAX);
-    let mut unknown = Vec::new();
-    for tool in &instructions.tools {
-        let known = builtin::all().only(|name| name == tool.name);
-        // Every agent gets `read_output` by itself, as soon as it has output to read.
-        if known.names().next().is_none() && tool.name != "read_output" {
-            unknown.push(format!("`{}`", tool.name));
-        }
-        agent = agent.tools(known);
-    }
-    if unknown.is_empty() {
-        return Ok(agent);
-    }
-    let message = format!("the session used tools that this program does not have: {}", unknown.join(", "));
-    Err(Failure::new(
-        message,
-        "replay it with the program that has them: `session.replay(&workflow).reexecuting(place)`",
-    ))
+    Ok(exit_of(report.has_differences(), report.requests + report.calls))
 }
 
 /// Lets another model continue from an earlier step.

@@ -28,6 +28,8 @@ mod permissions;
 mod planted;
 #[cfg(target_os = "linux")]
 mod power_cut;
+#[cfg(target_os = "linux")]
+mod replays;
 mod sandbox;
 mod stores;
 #[cfg(target_os = "linux")]

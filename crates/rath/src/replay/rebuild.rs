@@ -5,8 +5,9 @@ use std::fmt;
 
 use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder};
-use rath_record::{Record, Step, StepId, draw, turn, view};
+use rath_record::{Record, Step, StepId, turn, view};
 
+use super::repeat::{Compared, Rest};
 use crate::session;
 use crate::session::Session;
 
@@ -112,6 +113,12 @@ impl RebuildReport {
         self.differences.is_empty()
     }
 
+    /// Returns the number of requests that are equal to the recorded ones.
+    pub(super) fn same_requests(&self) -> u64 {
+        let differing = self.differences.iter().filter(|difference| difference.part == "request").count();
+        self.requests.saturating_sub(differing as u64)
+    }
+
     fn add_difference(
         &mut self,
         step: Option<StepId>,
@@ -172,20 +179,12 @@ impl RebuildReport {
     }
 }
 
-/// Writes one line if everything is equal, and otherwise every difference.
+/// Writes every difference, then what was compared.
 impl fmt::Display for RebuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(head) = self.head else { return f.write_str("exact: nothing happened") };
-        let (steps, requests) = (draw::count(self.steps, "step"), draw::count(self.requests, "request"));
-        if self.is_exact() {
-            return write!(f, "exact: {steps}, {requests}, ends at {}", head.short());
-        }
-        let differences = draw::count(self.differences.len() as u64, "difference");
-        write!(f, "{differences} in {steps} and {requests}")?;
-        for difference in &self.differences {
-            write!(f, "\n{difference}")?;
-        }
-        Ok(())
+        self.differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
+        let compared = Compared { requests: self.same_requests(), calls: None };
+        compared.write(f, if self.is_exact() { Rest::Nothing } else { Rest::Differences })
     }
 }
 

@@ -74,6 +74,9 @@ impl Session {
             self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
         }
         let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
+        if let Some(replay) = self.replaying().filter(|_| branch_dirs.assigned(self.branch.id).is_none()) {
+            replay.copy_files_for(self, takes_over_from.as_ref().and_then(|(_, tree)| tree.clone()))?;
+        }
         let request = DirRequest {
             branch: self.branch.id,
             record: &self.record,
@@ -83,6 +86,19 @@ impl Session {
         let dir = branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))?;
         dir.hide(self.secrets());
         Ok(dir)
+    }
+
+    /// Returns the newest tree of the directory before the next call: that of this record, or of the one that this session works
+    /// within.
+    pub(crate) fn tree_before_call(&self) -> Option<Tree> {
+        let known = self.tree().or_else(|| view::unobserved(&self.record)?.since);
+        known.or_else(|| self.live.place.within.as_ref()?.tree_before_call())
+    }
+
+    /// Lets the session work in the directory of another one, as the work of one of its calls.
+    pub(crate) fn placed_within(mut self, outer: &Session) -> Self {
+        self.live.place = outer.live.place.within(outer);
+        self
     }
 
     /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the
@@ -344,9 +360,10 @@ impl Session {
 
     /// Returns the changes on this record, if they were made in the directory of the session that this one works within.
     pub(crate) fn effects_in_this_directory(&self) -> Vec<Effect> {
-        let is_within = self.live.place.within.is_some();
-        let steps = is_within.then(|| self.as_record().steps()).unwrap_or_default();
-        steps.into_iter().flat_map(|step| step.chunk().effects()).cloned().collect()
+        if self.live.place.within.is_none() {
+            return Vec::new();
+        }
+        self.as_record().steps().into_iter().flat_map(|step| step.chunk().effects()).cloned().collect()
     }
 
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.

@@ -1,6 +1,7 @@
 //! A recorded session, and the progress of a program that repeats it.
 
 mod answer;
+mod calls;
 mod divergence;
 pub(crate) mod json_diff;
 
@@ -10,14 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
-use rath_record::{CallId, CounterId, Record, Step, StepId};
+use rath_record::{CallId, CounterId, Step, StepId};
 
 pub(crate) use answer::recorded_failure;
+pub use calls::CallDifference;
+pub(crate) use calls::{FilesAfter, ReplayDirs};
 pub use divergence::Divergence;
 
 use super::{BranchDirs, Error, Result, Session};
 use crate::error::ErrorKind;
-use crate::sandbox::Sandbox;
+use crate::policy::ActivePolicy;
 use crate::secrets::Secrets;
 
 tokio::task_local! {
@@ -46,9 +49,13 @@ pub(crate) struct Replay {
     /// The steps by their first parent; none is the parent of a first step.
     children: HashMap<Option<StepId>, Vec<StepId>>,
     /// The directories in which tools run again; none if they do not run.
-    branch_dirs: Option<Arc<BranchDirs>>,
+    dirs: Option<Arc<ReplayDirs>>,
+    /// True if the replay ends at the first call that differs.
+    stops_at_difference: bool,
     /// The values to hide in the output of tools.
     secrets: Secrets,
+    /// The policy that hides files from tools.
+    policy: Option<Arc<ActivePolicy>>,
     state: Mutex<ReplayState>,
 }
 
@@ -64,6 +71,10 @@ struct ReplayState {
     /// The number of steps of the current run that are in the recording.
     matched_steps: u64,
     requests: u64,
+    /// The calls that were made again, by the steps of their results, with the number of changed files that were compared.
+    calls: HashMap<StepId, u64>,
+    /// The differences of those calls.
+    differences: Vec<CallDifference>,
     divergence: Option<Divergence>,
     /// The first action of the program on a line that is not in the recording.
     ///
@@ -82,20 +93,25 @@ struct ReplayState {
 }
 
 impl Replay {
-    pub(crate) fn new(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
-        let lineage = record.lineage();
+    pub(crate) fn new(session: &Session, dirs: Option<Arc<ReplayDirs>>, stops_at_difference: bool) -> Arc<Self> {
+        let lineage = session.lineage();
         let (mut steps, mut children) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in lineage.walk() {
             children.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
-        let branch_dirs = sandbox.map(|sandbox| Arc::new(BranchDirs::new(sandbox)));
-        Arc::new(Replay { steps, children, branch_dirs, secrets, state: Mutex::default() })
+        let (secrets, policy) = (session.secrets().clone(), session.policy().cloned());
+        Arc::new(Replay { steps, children, dirs, stops_at_difference, secrets, policy, state: Mutex::default() })
     }
 
     /// Returns the values to hide in the output of tools.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.secrets
+    }
+
+    /// Returns the policy that hides files from tools.
+    pub(crate) fn policy(&self) -> Option<&Arc<ActivePolicy>> {
+        self.policy.as_ref()
     }
 
     /// Compares a step that the program appended with the recording.
@@ -236,7 +252,7 @@ impl Replay {
 
     /// Returns the directories in which tools run again; none if they do not run.
     pub(crate) fn branch_dirs(&self) -> Option<Arc<BranchDirs>> {
-        self.branch_dirs.clone()
+        self.dirs.as_ref().map(|dirs| dirs.branch_dirs().clone())
     }
 
     /// Returns the recorded merge of two steps.

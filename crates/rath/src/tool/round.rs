@@ -25,6 +25,7 @@ use self::decided_paths::DecidedPaths;
 use self::files::{FileChanges, RoundFiles};
 pub(crate) use self::plan::never_made;
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
+pub(crate) use self::replay::repeat_call;
 use super::output::truncate;
 use super::schedule::{TouchSet, normalize_path};
 use super::{Nature, Output, ToolCx, ToolHandle, Touch};

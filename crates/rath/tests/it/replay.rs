@@ -191,7 +191,7 @@ mod readme {
         );
         // The step that the README shows.
         let exact = expect![[r#"
-            exact: 15 steps, 3 requests, ends at e5d09e3d
+            exact: 3 requests
         "#]];
         check(&session, &readme(&mute(), &Memory::new(MuteMemory)), exact);
     }
@@ -226,7 +226,7 @@ fn a_session_without_a_program_is_accepted() {
     assert_eq!(session.rebuild().requests, 2);
     // An empty session.
     exact(&Session::empty(), &empty);
-    assert_eq!(Session::empty().rebuild().to_string(), "exact: nothing happened");
+    assert_eq!(Session::empty().rebuild().to_string(), "nothing to compare: the session has no recorded requests");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_tool_loop_over_several_turns_of_the_user() {
     let session = run(&agent, session);
     assert_eq!(counter.calls.load(Ordering::Relaxed), 3);
     let exact = expect![[r#"
-        exact: 15 steps, 5 requests, ends at 77d91da2
+        exact: 5 requests
     "#]];
     check(&session, &counting(&mute(), &counter), exact);
     // No tool ran.
@@ -573,8 +573,8 @@ fn a_session_that_a_program_creates_asks_no_model() {
         &session,
         &workflow(mute(), true),
         expect![[r#"
-        exact: 6 steps, 1 request, ends at 309c8717
-    "#]],
+            exact: 1 request
+        "#]],
     );
     // A session that was not kept is not in the recording.
     let session = run(&workflow(script([DONE]), false), Session::user("go"));
@@ -582,12 +582,12 @@ fn a_session_that_a_program_creates_asks_no_model() {
         &session,
         &workflow(mute(), false),
         expect![[r#"
-        diverges outside the recording
-          expected: nothing, the recording ends here
-          found:    script:script is asked after step bfcbad8a
-          the session in which it is done is not part of the recorded one
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges outside the recording
+              expected: nothing, the recording ends here
+              found:    script:script is asked after step bfcbad8a
+              the session in which it is done is not part of the recorded one
+            nothing before that was compared
+        "#]],
     );
 }
 
@@ -736,82 +736,82 @@ fn a_change_is_reported_at_the_first_step_that_differs() {
         &session,
         &recorded().flow(),
         expect![[r#"
-        exact: 9 steps, 3 requests, ends at 311baf78
-    "#]],
+            exact: 3 requests
+        "#]],
     );
     // The prompt of the first agent, of the second, and what a tool is for.
     check(
         &session,
         &WriterFlow { prompt: "Write well.", ..recorded() }.flow(),
         expect![[r#"
-        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /text
-          expected: "Write."
-          found:    "Write well."
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step b7c8cfbd (instructions: Write. (tools: count)), /text
+              expected: "Write."
+              found:    "Write well."
+            nothing before that was compared
+        "#]],
     );
     check(
         &session,
         &WriterFlow { editor: "Edit well.", ..recorded() }.flow(),
         expect![[r#"
-        diverges at step c898b90e (instructions: Edit.), /text
-          expected: "Edit."
-          found:    "Edit well."
-          the same before that: 7 steps, 2 requests
-    "#]],
+            diverges at step c898b90e (instructions: Edit.), /text
+              expected: "Edit."
+              found:    "Edit well."
+            the same before that: 2 requests
+        "#]],
     );
     check(
         &session,
         &WriterFlow { description: "Adds up.", ..recorded() }.flow(),
         expect![[r#"
-        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /tools/0/description
-          expected: "Counts."
-          found:    "Adds up."
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step b7c8cfbd (instructions: Write. (tools: count)), /tools/0/description
+              expected: "Counts."
+              found:    "Adds up."
+            nothing before that was compared
+        "#]],
     );
     // Another model, and another setting.
     check(
         &session,
         &WriterFlow { provider: mute_as("script", "other"), ..recorded() }.flow(),
         expect![[r#"
-        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /provider/model
-          expected: "script"
-          found:    "other"
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step b7c8cfbd (instructions: Write. (tools: count)), /provider/model
+              expected: "script"
+              found:    "other"
+            nothing before that was compared
+        "#]],
     );
     check(
         &session,
         &WriterFlow { provider: settings(), ..recorded() }.flow(),
         expect![[r#"
-        diverges at step 24290c2b (assistant calls count({})), /request
-          expected: "c2690a8155a9ce67a2e4e655e782901b3f1029fdad5b581517ccdb4078…
-          found:    "2574c7257436e19dc18005deb109ecdf01f2cd2c76c5c5c55c9f87d287…
-          in the request, at /temperature: expected nothing, found 0.5
-          the same before that: 2 steps, 0 requests
-    "#]],
+            diverges at step 24290c2b (assistant calls count({})), /request
+              expected: "c2690a8155a9ce67a2e4e655e782901b3f1029fdad5b581517ccdb4078…
+              found:    "2574c7257436e19dc18005deb109ecdf01f2cd2c76c5c5c55c9f87d287…
+              in the request, at /temperature: expected nothing, found 0.5
+            nothing before that was compared
+        "#]],
     );
     // A step that the program appends itself is another one, or missing.
     check(
         &session,
         &WriterFlow { note: Some("done"), ..recorded() }.flow(),
         expect![[r#"
-        diverges at step 5d0b4609 (note: written), /text
-          expected: "written"
-          found:    "done"
-          the same before that: 6 steps, 2 requests
-    "#]],
+            diverges at step 5d0b4609 (note: written), /text
+              expected: "written"
+              found:    "done"
+            the same before that: 2 requests
+        "#]],
     );
     check(
         &session,
         &WriterFlow { note: None, ..recorded() }.flow(),
         expect![[r#"
-        diverges at step 5d0b4609 (note: written)
-          expected: note: written
-          found:    instructions: Edit.
-          the same before that: 6 steps, 2 requests
-    "#]],
+            diverges at step 5d0b4609 (note: written)
+              expected: note: written
+              found:    instructions: Edit.
+            the same before that: 2 requests
+        "#]],
     );
     // A program that stops in the middle, one that stops at the end, and one that continues.
     check(
@@ -821,7 +821,7 @@ fn a_change_is_reported_at_the_first_step_that_differs() {
             diverges at step b156e485 (assistant: done)
               expected: assistant: done
               found:    failed: limit: the model was asked 1 times in one run and i…
-              the same before that: 5 steps, 1 request
+            the same before that: 1 request
         "#]],
     );
     let first = Agent::new("Write.", &mute()).tool(Counter { description: "Counts.", ..Counter::default() });
@@ -829,30 +829,30 @@ fn a_change_is_reported_at_the_first_step_that_differs() {
         &session,
         &first,
         expect![[r#"
-        diverges at step 5d0b4609 (note: written)
-          expected: note: written
-          found:    nothing, the program ended
-          the same before that: 6 steps, 2 requests
-    "#]],
+            diverges at step 5d0b4609 (note: written)
+              expected: note: written
+              found:    nothing, the program ended
+            the same before that: 2 requests
+        "#]],
     );
     let more = recorded().flow().then("reader", Agent::new("Read.", &mute()));
     check(
         &session,
         &more,
         expect![[r#"
-        diverges at step 311baf78 (the last step there)
-          expected: nothing, the recording ends here
-          found:    instructions: Read.
-          the same before that: 9 steps, 3 requests
-    "#]],
+            diverges at step 311baf78 (the last step there)
+              expected: nothing, the recording ends here
+              found:    instructions: Read.
+            the same before that: 3 requests
+        "#]],
     );
     let fails = recorded().flow().then("fails", |_| async { Err(Error::new(ErrorKind::Other, "no")) });
     check(
         &session,
         &fails,
         expect![[r#"
-        exact: 9 steps, 3 requests, ends at 311baf78
-    "#]],
+            exact: 3 requests
+        "#]],
     );
 }
 
@@ -864,22 +864,22 @@ fn a_route_or_a_menu_that_was_changed() {
         &session,
         &renamed,
         expect![[r#"
-        diverges at step a5d6a8d7 (instructions: You direct a conversation: you say who goes on with it. Ans…), /text
-          expected: ….\n\n2. tech: Knows about machines."
-          found:    ….\n\n2. tech: Knows all."
-          the same before that: 2 steps, 0 requests
-    "#]],
+            diverges at step a5d6a8d7 (instructions: You direct a conversation: you say who goes on with it. Ans…), /text
+              expected: ….\n\n2. tech: Knows about machines."
+              found:    ….\n\n2. tech: Knows all."
+            nothing before that was compared
+        "#]],
     );
     let forced = Support { selector: Selector::new(&mute()).force(["billing", "done"]), ..support(&mute()) };
     check(
         &session,
         &forced,
         expect![[r#"
-        diverges at step ee3d2e5f (forked)
-          expected: forked
-          found:    selected: billing (of 2)
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step ee3d2e5f (forked)
+              expected: forked
+              found:    selected: billing (of 2)
+            nothing before that was compared
+        "#]],
     );
     // The same routes without a model are a divergence.
     let followed = Support { selector: Selector::new(&mute()).follow(&session), ..support(&mute()) };
@@ -887,11 +887,11 @@ fn a_route_or_a_menu_that_was_changed() {
         &session,
         &followed,
         expect![[r#"
-        diverges at step ee3d2e5f (forked)
-          expected: forked
-          found:    selected: tech (of 2)
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step ee3d2e5f (forked)
+              expected: forked
+              found:    selected: tech (of 2)
+            nothing before that was compared
+        "#]],
     );
 }
 
@@ -914,17 +914,17 @@ fn a_changed_result_in_the_recording_is_detected() {
     }
     let rebuilt = changed.rebuild();
     expect![[r#"
-        1 difference in 6 steps and 2 requests
         step 0e86d972, request
           expected: 6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c80…
-          found:    the rebuilt request has digest bff68547, the one sent had 6…"#]]
+          found:    the rebuilt request has digest bff68547, the one sent had 6…
+        the same: 1 request"#]]
     .assert_eq(&rebuilt.to_string());
     let replayed = block_on(changed.replay(&agent(&mute()))).expect("a replay");
     expect![[r#"
         diverges at step 0e86d972 (assistant: done), /request
           expected: "6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c8…
           found:    "bff685472c803f65908ffbc89287b608a4528db799e6cf713d3ad001cd…
-          the same before that: 5 steps, 1 request"#]]
+        the same before that: 1 request"#]]
     .assert_eq(&replayed.to_string());
 }
 
@@ -945,26 +945,42 @@ fn tools_that_run_again_are_compared_call_by_call() {
         block_on(session.replay(&counting(&mute(), counter)).reexecuting(fresh())).expect("a replay")
     };
     let same = Counter::default();
-    expect!["exact: 18 steps, 6 requests, ends at 7110f7a6"].assert_eq(&again(&same).to_string());
+    expect!["exact: 6 requests, 5 calls, 0 files"].assert_eq(&again(&same).to_string());
     assert_eq!(same.calls.load(Ordering::Relaxed), 5);
     let mutated = Counter { changes_at: Some(3), ..Counter::default() };
     let replayed = again(&mutated);
+    // The model reads the recorded results, so the calls after it are made too.
     expect![[r#"
-        diverges at step 44142ae6 (tool result: call_3_1 ok: call 3), /output
-          expected: "call 3"
-          found:    "call 3, or so"
-          the same before that: 10 steps, 3 requests"#]]
+        step 44142ae6: count {}
+          output differs
+          recorded: call 3
+          now:      call 3, or so
+        step 65860506: count {}
+          output differs
+          recorded: call 4
+          now:      call 4, or so
+        step d1cd7471: count {}
+          output differs
+          recorded: call 5
+          now:      call 5, or so
+        the same: 6 requests, 2 calls, 0 files"#]]
     .assert_eq(&replayed.to_string());
-    assert_eq!(replayed.divergence.expect("a divergence").step, Some(results[2]));
-    // No call is made after the divergence.
-    assert_eq!(mutated.calls.load(Ordering::Relaxed), 3);
-    let fails = Counter { nature: Nature::Fails, ..Counter::default() };
+    assert_eq!(replayed.differences.iter().map(|it| it.step).collect::<Vec<_>>(), results[2..]);
+    assert_eq!(mutated.calls.load(Ordering::Relaxed), 5);
+    let mutated = Counter { changes_at: Some(3), ..Counter::default() };
+    let agent = counting(&mute(), &mutated);
+    let replayed = block_on(session.replay(&agent).reexecuting(fresh()).stop_at_first()).expect("a replay");
     expect![[r#"
-        diverges at step 2ac4b718 (tool result: call_1_1 ok: call 1), /outcome
-          expected: "ok"
-          found:    "failed"
-          the same before that: 4 steps, 1 request"#]]
-    .assert_eq(&again(&fails).to_string());
+        step 44142ae6: count {}
+          output differs
+          recorded: call 3
+          now:      call 3, or so
+        the same: 3 requests, 2 calls, 0 files"#]]
+    .assert_eq(&replayed.to_string());
+    // No call is made after the first that differs.
+    assert_eq!(mutated.calls.load(Ordering::Relaxed), 3);
+    let fails = Counter { nature: Nature::Fails, changes_at: Some(5), ..Counter::default() };
+    assert_eq!(again(&fails).differences.len(), 5);
 }
 
 #[test]
@@ -992,14 +1008,34 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     assert!(replayed.is_exact(), "{replayed}\n{}", session.lineage());
     assert_eq!(std::fs::read_to_string(fresh.path().join("a.txt")).expect("it was written"), "one");
     assert!(!recorded.path().join("a.txt").exists());
-    // A file that did not exist in the recording.
+    // Without the program, the calls of the helper are made by themselves.
+    let other = rath_test_support::temp_dir();
+    let report = block_on(session.repeat(rath::tool::builtin::files(), place(&other))).expect("repeated");
+    let expected = "exact: 5 requests, 3 calls, 1 file\nnot made: 1 call (no tool `look` in this program)";
+    assert_eq!(report.to_string(), expected);
+    // A directory with files is left as it is, and one of them did not exist in the recording.
+    std::fs::remove_file(fresh.path().join("a.txt")).expect("it was written");
     std::fs::write(fresh.path().join("b.txt"), "two").expect("a file");
     let replayed = block_on(session.replay(&agent(&mute())).reexecuting(place(&fresh))).expect("a replay");
-    let divergence = replayed.divergence.expect("a divergence");
-    assert_eq!(divergence.pointer, "/output");
+    let [difference] = &replayed.differences[..] else { panic!("{replayed}") };
+    assert_eq!((&*difference.call.tool, difference.part), ("list_files", "output"));
     // A missing directory is reported before anything runs.
     let error = block_on(session.replay(&agent(&mute())).reexecuting(Sandbox::local("no/such/place")));
     assert_eq!(error.expect_err("no place").kind(), ErrorKind::Place);
+}
+
+#[test]
+fn calls_are_not_repeated_without_the_files_that_they_read() {
+    let (recorded, fresh) = (crate::support::folder(&[("a.txt", "one\n")]), rath_test_support::temp_dir());
+    let session = crate::files::work(crate::files::placed(&recorded), &[&["cat a.txt"]]);
+    let repeat = |session: &Session| {
+        block_on(session.repeat(rath::tool::builtin::all(), Sandbox::local(fresh.path())).into_future())
+    };
+    assert_eq!(repeat(&session).expect("repeated").to_string(), "exact: 2 requests, 1 call, 0 files");
+    std::fs::remove_dir_all(recorded.path().join(".rath")).expect("removed");
+    std::fs::remove_file(fresh.path().join("a.txt")).expect("it was restored");
+    let error = repeat(&Session::resume_own(session.as_record().clone())).expect_err("no files");
+    assert_eq!(error.message(), "the recorded files of this session are not in this copy");
 }
 
 #[test]
@@ -1108,22 +1144,22 @@ fn real_providers_are_replayed_without_a_network() {
         &session,
         &flow(&hotter, &openai),
         expect![[r#"
-        diverges at step a75be6fe (assistant calls count({}), count({})), /request
-          expected: "984fa58840a5ab6efc6ab92e8b8b59987c91c5d57c376b5b981f341b00…
-          found:    "24950e502d33e41838b2f7dbd0315f647b9b0413e8a5f6a8ee83c11e23…
-          in the request, at /max_tokens: expected 8192, found 9
-          the same before that: 2 steps, 0 requests
-    "#]],
+            diverges at step a75be6fe (assistant calls count({}), count({})), /request
+              expected: "984fa58840a5ab6efc6ab92e8b8b59987c91c5d57c376b5b981f341b00…
+              found:    "24950e502d33e41838b2f7dbd0315f647b9b0413e8a5f6a8ee83c11e23…
+              in the request, at /max_tokens: expected 8192, found 9
+            nothing before that was compared
+        "#]],
     );
     check(
         &session,
         &flow(&openai, &openai),
         expect![[r#"
-        diverges at step 3fc92a4c (instructions: Count. (tools: count)), /provider/model
-          expected: "claude"
-          found:    "gpt"
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step 3fc92a4c (instructions: Count. (tools: count)), /provider/model
+              expected: "claude"
+              found:    "gpt"
+            nothing before that was compared
+        "#]],
     );
 }
 
@@ -1202,14 +1238,14 @@ fn a_program_that_crashed_and_was_started_again() {
         (
             3,
             expect![[r#"
-            exact: 9 steps, 2 requests, ends at ec50130a; cut short and run again at c9502611
-        "#]],
+                exact: 2 requests; cut short and run again at c9502611
+            "#]],
         ),
         (
             4,
             expect![[r#"
-            exact: 9 steps, 2 requests, ends at 175ad872; cut short and run again at 2d6242a1
-        "#]],
+                exact: 2 requests; cut short and run again at 2d6242a1
+            "#]],
         ),
     ] {
         let stored = Session::resume_own(Record::at(whole.as_record().steps()[nth].clone()));
@@ -1228,11 +1264,11 @@ fn a_difference_at_the_end_of_a_long_text_is_shown() {
         &session,
         &Agent::new(long("Be long."), &mute()),
         expect![[r#"
-        diverges at step 86405b33 (instructions: All that is to be known. All that is to be known. All that …), /text
-          expected: …t is to be known. Be brief."
-          found:    …t is to be known. Be long."
-          the same before that: 1 step, 0 requests
-    "#]],
+            diverges at step 86405b33 (instructions: All that is to be known. All that is to be known. All that …), /text
+              expected: …t is to be known. Be brief."
+              found:    …t is to be known. Be long."
+            nothing before that was compared
+        "#]],
     );
 }
 

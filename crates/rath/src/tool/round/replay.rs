@@ -4,18 +4,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rath_record::chunk::{Call, CallOrigin, Change, Chunk, Effect, Outcome, ToolResult, ToolStarted};
-use rath_record::turn::Progress;
-use rath_record::{CallId, Record, Step};
+use rath_record::turn::{self, Next, Progress};
+use rath_record::{CallId, Record, Step, draw, view};
 use serde_json::{Value, json};
 
 use super::permission::denial;
-use super::{CallAction, CallEnd, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate, undecided};
+use super::{CallAction, CallEnd, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, plan};
+use super::{truncate, undecided};
 use crate::policy::{ActivePolicy, Mode, Policy};
 use crate::session::{
-    ChangedPaths, Divergence, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, lossy_path,
-    recorded_failure,
+    ChangedPaths, Divergence, FilesAfter, Replay, Result, Session, is_aside, is_by_program, is_of_workspace,
+    lossy_path, recorded_failure,
 };
-use crate::tool::ToolCx;
+use crate::tool::{ToolCx, ToolHandle};
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
 pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<CallPlan>) -> Result<OutputVisibility> {
@@ -200,25 +201,7 @@ impl ReplayedCall {
         if let (CallAction::Make(ready), Some(cx)) = (&self.action, &self.cx)
             && is_made_again(replay, ready, recorded)
         {
-            let again = PutBackAgain::before(session, replay, recorded).await?;
-            let mut said = {
-                // A tool that only runs workflows waits for nothing but the recording, so it does not count as running.
-                let _guard = (!ready.tool.tool().only_runs_workflows()).then(|| replay.begin_tool());
-                match make_call(0, ready.clone(), cx.clone()).await.1 {
-                    CallEnd::Done(outcome) => outcome,
-                    CallEnd::Paused => CallOutcome::new(Outcome::Failed, "waiting for approval"),
-                }
-            };
-            if let Some(again) = again {
-                said.text.push_str(&again.after(session, recorded).await?);
-            }
-            // Secrets are hidden as they would be in the record.
-            said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
-            replay.ensure_not_diverged(session)?;
-            if let Some((pointer, expected, found)) = first_difference(recorded, &self.result(&said)) {
-                let divergence = Divergence::between_values(step, pointer, &expected, &found);
-                return Err(replay.diverge(session, divergence));
-            }
+            make_again(session, replay, (step, &self.call), (ready, cx), recorded).await?;
         }
         session.append_recorded(step);
         Ok(())
@@ -226,9 +209,102 @@ impl ReplayedCall {
 
     /// Returns the result as the model reads it.
     fn result(&self, said: &CallOutcome) -> ToolResult {
-        let (output, whole) = truncate(said.text.clone(), said.limit);
-        ToolResult::new(self.call.id.clone(), said.outcome, output).with_whole(whole)
+        result(&self.call, said)
     }
+}
+
+fn result(call: &Call, said: &CallOutcome) -> ToolResult {
+    let (output, whole) = truncate(said.text.clone(), said.limit);
+    ToolResult::new(call.id.clone(), said.outcome, output).with_whole(whole)
+}
+
+/// Makes a call again, and compares its result with the recorded one.
+async fn make_again(
+    session: &Session,
+    replay: &Replay,
+    (step, call): (&Step, &Call),
+    (ready, cx): (&ReadyCall, &Arc<ToolCx>),
+    recorded: &ToolResult,
+) -> Result<()> {
+    // A tool that only runs workflows waits for nothing but the recording, so it does not count as running. Its calls are compared
+    // by themselves.
+    let runs_tool = !ready.tool.tool().only_runs_workflows();
+    if runs_tool {
+        replay.before_call(session).await?;
+    }
+    let again = PutBackAgain::before(session, replay, recorded).await?;
+    let mut said = {
+        let _guard = runs_tool.then(|| replay.begin_tool());
+        match make_call(0, ready.clone(), cx.clone()).await.1 {
+            CallEnd::Done(outcome) => outcome,
+            CallEnd::Paused => CallOutcome::new(Outcome::Failed, "waiting for approval"),
+        }
+    };
+    let after = match again {
+        Some(again) => {
+            let (lines, after) = again.after(session, recorded).await?;
+            said.text.push_str(&lines);
+            after
+        }
+        None if runs_tool => replay.after_call(session, recorded).await?,
+        None => None,
+    };
+    // Secrets are hidden as they would be in the record.
+    said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
+    replay.ensure_not_diverged(session)?;
+    let now = result(call, &said);
+    if runs_tool {
+        return replay.compare_call(session, (step, call), (recorded, &now), after).await;
+    }
+    match first_difference(recorded, &now) {
+        Some((pointer, expected, found)) => {
+            Err(replay.diverge(session, Divergence::between_values(step, pointer, &expected, &found)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes the call of a recorded result again, whichever program asked for it. Returns the reason if the call is not made.
+pub(crate) async fn repeat_call(replay: &Arc<Replay>, tools: &[ToolHandle], step: &Step) -> Result<Option<String>> {
+    let Chunk::ToolResult(recorded) = step.chunk() else { return Ok(None) };
+    let Some((call, answer)) = view::find_call(step) else { return Ok(Some("not asked for on the record".to_owned())) };
+    if !has_ended(recorded) {
+        return Ok(Some(draw::outcome_text(recorded.outcome).to_owned()));
+    }
+    let steps = std::iter::successors(first_parent(step), |step| first_parent(step));
+    let earlier = steps.take_while(|step| *step != answer).filter(|step| match step.chunk() {
+        Chunk::ToolResult(result) => result.call == recorded.call,
+        _ => false,
+    });
+    let pending = match turn::next(&Record::at(answer.clone())) {
+        Next::RunTools(pending) => pending,
+        _ => Vec::new(),
+    };
+    let mut pending = pending.into_iter().filter(|pending| pending.call.id == recorded.call);
+    let Some(pending) = pending.nth(earlier.count()) else { return Ok(Some("asked for twice".to_owned())) };
+    let Some(before) = first_parent(step) else { return Ok(Some("not asked for on the record".to_owned())) };
+    let session = replay.session_at(before);
+    match plan(tools, pending).action {
+        CallAction::Make(ready) if ready.tool.tool().only_runs_workflows() => Ok(Some("a workflow".to_owned())),
+        CallAction::Make(ready) => {
+            let cx = ready.context(&session, call, Vec::new());
+            make_again(&session, replay, (step, call), (&ready, &cx), recorded).await.map(|()| None)
+        }
+        CallAction::Close(said) if said.outcome == Outcome::UnknownTool => {
+            Ok(Some(format!("no tool `{}` in this program", call.tool)))
+        }
+        CallAction::Close(said) => {
+            let now = result(call, &said);
+            replay.compare_call(&session, (step, call), (recorded, &now), None).await.map(|()| None)
+        }
+        CallAction::AskApproval { .. } | CallAction::AskEnd | CallAction::AskBelow(_) => {
+            Ok(Some("not approved on its branch".to_owned()))
+        }
+    }
+}
+
+fn first_parent(step: &Step) -> Option<&Step> {
+    step.parents().first().and_then(|parent| parent.step())
 }
 
 /// The files that a recorded call was not allowed to change. They are put back when it is made again.
@@ -253,7 +329,7 @@ impl PutBackAgain {
     }
 
     /// Puts the files back, and returns the lines about it: the recorded ones, if they are true again.
-    async fn after(self, session: &Session, recorded: &ToolResult) -> Result<String> {
+    async fn after(self, session: &Session, recorded: &ToolResult) -> Result<(String, FilesAfter)> {
         let PutBackAgain { paths, policy } = self;
         let refuse = move |effect: &Effect, _: &ChangedPaths<'_>| {
             let is_refused = match &effect.change {
@@ -273,7 +349,8 @@ impl PutBackAgain {
             Some(text[start..].to_owned())
         };
         let repeated = is_repeated.then(|| lines(["put back as before", "not put back"])).flatten();
-        Ok(repeated.unwrap_or_else(|| report.describe().map(|line| format!("\n[{line}]")).collect()))
+        let lines = repeated.unwrap_or_else(|| report.describe().map(|line| format!("\n[{line}]")).collect());
+        Ok((lines, looked.changes?))
     }
 }
 
@@ -282,8 +359,11 @@ impl PutBackAgain {
 /// A call that passes its task to a workflow is always made, because only the recording answers there. Timeouts and
 /// cancellations cannot be repeated.
 fn is_made_again(replay: &Replay, ready: &ReadyCall, recorded: &ToolResult) -> bool {
-    let has_ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
-    has_ended && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
+    has_ended(recorded) && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
+}
+
+fn has_ended(recorded: &ToolResult) -> bool {
+    matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments)
 }
 
 /// Returns the first difference between a recorded result and a new one: a JSON pointer and both values.
