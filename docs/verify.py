@@ -9,9 +9,11 @@ one is damaged or cut, otherwise 1 if one cannot be read, is no session file or 
 """
 import argparse
 import base64
+import hashlib
 import json
 import re
 import sys
+import zlib
 from itertools import islice
 
 try:
@@ -20,11 +22,14 @@ except ImportError:
     sys.exit("the package blake3 is needed: pip install blake3")
 
 MAX_ROW = 2**30  # with its line break
+MAX_BYTES = {b"blob": 2**30, b"tree": 2**26}  # of the content of an object
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 MAX_PLACES = 64  # to look at in a damaged line; without a limit, a hostile file could take for ever
 
 PARTS = {
     "SEAL": "[0-9a-f]{32}",
     "HASH": "[0-9a-f]{64}",
+    "OBJECT": "[0-9a-f]{40}",
     "UUID": "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "USAGE": r"\{%s\}" % "".join(
         rf'(?:"{name}":(?!0)NUMBER(?:,(?=")|(?=\}})))?'
@@ -36,13 +41,16 @@ PARTS = {
 # the row is laid out wrong, and what was matched is no JSON string: read_row looks at that.
 LAYOUT = r"""
 \{"seal":"(?P<seal>SEAL)",
-(?: "format":"rath\ record","version":(?: (?P<version>[12])\} | (?P<later>(?![012](?![0-9]))NUMBER).* )
+(?: "format":"rath\ record","version":(?: (?P<version>[123])\} | (?P<later>(?![0123](?![0-9]))NUMBER).* )
   | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),(?P<after_sync>"after_sync":true,)?
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
         (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))?
         (?:,"withheld":"(?P<withheld>HASH)")? (?:,"signed":"[A-Za-z0-9+/]{20}")? ,"chunk":(?P<chunk>.*)\}
       | "payload":"(?P<payload>HASH)",(?: "text":(?P<text>".*") | "base64":"(?P<base64>[^"]*)" )\}
       | "gone":"(?P<gone>HASH)"(?:,"in":"UUID")?\}
+      | "object":"(?P<object>OBJECT)",
+        (?: "(?P<kind>blob|tree)":(?P<size>NUMBER),"zlib":"(?P<zlib>[^"]*)" | (?P<missing>"missing":true)
+          | "forgotten":(?P<forgotten>NUMBER),"digest":"HASH" )\}
       | "open":(?P<open>(?!0)NUMBER)(?:,"cut":(?P<cut>(?!0)NUMBER))?,"by":(?P<writer>".*")\}
       | "end":(?P<end>NUMBER)\}
     )
@@ -52,6 +60,7 @@ for part, pattern in PARTS.items():
 ROW = re.compile(LAYOUT.encode(), re.DOTALL | re.VERBOSE)
 ROW_START = re.compile(rb'\{"seal":"')
 KIND = re.compile(rb'\{"kind":"([^"\\]+)"')
+ENTRY = re.compile(rb"(100644|100664|100755|120000|40000) ([^/\0]+)\0(.{20})", re.DOTALL)
 
 # The texts and blobs in chunks, by kind: there, and only there, payloads are referred to. * is each item of a list.
 TEXTS = """
@@ -96,14 +105,15 @@ def read_row(raw):
     if not match:
         return None
     row = match.groupdict()
-    numbers = [row["n"], row["later"], row["end"], row["open"], row["cut"], *re.findall(rb"[0-9]+", row["usage"] or b"")]
+    numbers = [row["n"], row["later"], row["end"], row["open"], row["cut"], row["size"], row["forgotten"],
+               *re.findall(rb"[0-9]+", row["usage"] or b"")]
     if any(int(number or 0) >= 2**63 for number in numbers) or not -2**63 <= int(row["at"] or 0) < 2**63:
         return None
     try:
         for name in filter(None, [row["by"], row["writer"]]):
             if json.dumps(read_json(name), ensure_ascii=False).encode("utf-8") != name:
                 return None
-        row["bytes"] = payload_bytes(row) if row["payload"] else None
+        row["bytes"] = payload_bytes(row) if row["payload"] else from_base64(row["zlib"]) if row["kind"] else None
     except ValueError:
         return None
     return row
@@ -112,8 +122,12 @@ def read_row(raw):
 def payload_bytes(row):
     if row["text"]:
         return read_json(row["text"]).encode("utf-8")
-    data = base64.b64decode(row["base64"], validate=True)
-    if base64.b64encode(data) != row["base64"]:
+    return from_base64(row["base64"])
+
+
+def from_base64(text):
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data) != text:
         raise ValueError("bits are set that stand for nothing")
     return data
 
@@ -148,6 +162,45 @@ def payloads_of(kind, chunk):
                 yield digest
 
 
+def objects_of(chunk):
+    """The objects that a chunk names, each with its kind."""
+    if re.fullmatch("git:" + PARTS["OBJECT"], tree if isinstance(tree := chunk.get("tree"), str) else ""):
+        yield tree[4:], b"tree"
+    conflicts = chunk.get("conflicts")
+    for conflict in conflicts if isinstance(conflicts, list) else []:
+        for side in ("base", "ours", "theirs"):
+            version = conflict.get(side) if isinstance(conflict, dict) else None
+            name = version.get("object") if isinstance(version, dict) else None
+            if isinstance(name, str) and re.fullmatch(PARTS["OBJECT"], name):
+                yield name, b"blob"
+
+
+def object_content(kind, name, size, packed):
+    """The content of an object, or None if it is not what its id stands for."""
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(packed, size + 1)
+    except zlib.error:
+        return None
+    whole = len(content) == size and unpacker.eof and not unpacker.unused_data
+    return content if whole and hashlib.sha1(b"%s %d\0%s" % (kind, size, content)).hexdigest() == name else None
+
+
+def entries_of(tree):
+    """The objects that a tree names, each with its kind; or None if it is not laid out as a tree."""
+    entries, at, last = [], 0, b""
+    while at < len(tree):
+        match = ENTRY.match(tree, at)
+        if not match or match[2].lower() in (b".", b"..", b".git", b".rath"):
+            return None
+        key = match[2] + (b"/" if match[1] == b"40000" else b"")
+        if key <= last:
+            return None
+        entries.append((match[3].hex(), b"tree" if match[1] == b"40000" else b"blob"))
+        at, last = match.end(), key
+    return entries
+
+
 class Report:
     """What is known about a file so far. Numbers in brackets are those of the rules under "Checking a file"."""
 
@@ -161,6 +214,8 @@ class Report:
         self.references = []  # what steps refer to, to be looked up when every row is known
         self.end, self.cut = None, False
         self.version, self.unfinished = None, None  # [10]
+        self.named, self.objects = {}, set()  # the kinds of the objects that are named, by id, and those that have a row
+        self.has_files = False  # [12]
 
     def problem(self, what, row=None, step=None):
         place = f"line {self.line}"
@@ -190,6 +245,9 @@ class Report:
             if self.line < cut_line and (found >= number or line >= cut_line):
                 self.problem(f"its {what} {name[:8]} stands in no good row with a smaller number", number, step)
         self.line = last_line
+        if self.has_files:  # [12]
+            for name in sorted(set(self.named) - self.objects):
+                self.problem(f"the object {name[:8]} is named and has no row")
         if self.end is None and not self.cut:  # [8]
             self.problem("the last line is not the end row")
         elif not self.problems and self.end != self.step_rows:
@@ -226,8 +284,9 @@ class Report:
     def check_row(self, row):
         number = int(row["n"] or 0)
         if row["later"] and self.rows == 0:
-            raise CannotCheck(f"has the newer version {int(row['later'])}; this program knows versions 1 and 2")
+            raise CannotCheck(f"has the newer version {int(row['later'])}; this program knows versions 1 to 3")
         self.version = self.version or row["version"]
+        self.has_files = self.has_files or row["version"] == b"3"
         mark = number > self.last and (row["after_sync"] or row["end"])
         if mark:
             self.unfinished = None
@@ -242,6 +301,8 @@ class Report:
             self.check_step(number, row["id"].decode(), row)
         elif row["payload"]:
             self.check_payload(number, row["payload"].decode(), row["bytes"])
+        elif row["object"]:
+            self.check_object(number, row["object"].decode(), row)
         elif row["gone"]:
             name = row["gone"].decode()
             for known in (self.steps, self.payloads):
@@ -282,15 +343,34 @@ class Report:
         if not kind or not chunk.endswith(b"}"):  # [5]
             return self.problem("the chunk is not an object that begins with its kind", number, step)
         try:
-            digests = set(payloads_of(kind[1].decode("utf-8"), read_json(chunk)))
+            said = read_json(chunk)
+            digests, objects = set(payloads_of(kind[1].decode("utf-8"), said)), list(objects_of(said))
         except ValueError:
             return self.problem("the chunk is not JSON", number, step)
         except RecursionError:
-            digests = set()  # JSON may nest deeper than Python can read, so this is no damage
+            digests, objects = set(), []  # JSON may nest deeper than Python can read, so this is no damage
         self.step_rows += 1
+        self.name_objects(objects)
         self.steps[step] = min((number, self.line), self.steps.get(step, (number, self.line)))
         self.references += [(self.line, number, step, "parent", parent, self.steps) for parent in parents]
         self.references += [(self.line, number, step, "payload", digest, self.payloads) for digest in sorted(digests)]
+
+    def name_objects(self, objects):
+        for name, kind in objects:
+            if (name, kind) != (EMPTY_TREE, b"tree"):
+                self.named.setdefault(name, set()).add(kind)
+
+    def check_object(self, number, name, row):  # [11]
+        named, kind, size = self.named.get(name, set()), row["kind"], int(row["size"] or 0)
+        if not named or kind and kind not in named or row["forgotten"] and b"blob" not in named:
+            return self.problem(f"no row before it names the object {name[:8]}", number)
+        if kind:
+            content = object_content(kind, name, size, row["bytes"]) if size <= MAX_BYTES[kind] else None
+            entries = entries_of(content) if content and kind == b"tree" else []
+            if content is None or entries is None:
+                return self.problem(f"the object does not fit its id {name[:8]}", number)
+            self.name_objects(entries)
+        self.objects.add(name)
 
     def check_payload(self, number, digest, data):
         if blake3(data).hexdigest() != digest:  # [7]

@@ -10,13 +10,16 @@ use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::turn::Next;
-use rath::{BranchId, ErrorKind, Session, Store, view};
+use rath::{BranchId, ErrorKind, Session, SessionFile, Store, view};
 
 use crate::agent::secrets;
 use crate::output::{self, CommandResult, Exit, Failure};
 
 /// The store that is used where none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
+
+/// The directory in whose `.rath` the files of imported sessions are.
+pub(crate) const FILES_DIR: &str = ".";
 
 /// The option that names a store.
 #[derive(clap::Args)]
@@ -167,7 +170,7 @@ pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSessio
     let mut loaded = read(name, store).await?;
     let step = loaded.find_step(step)?.clone();
     // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
-    let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets());
+    let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets()).with_files_in(FILES_DIR);
     loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| damaged());
     loaded.lineage = Lineage::new([step]);
     Ok(loaded)
@@ -464,6 +467,7 @@ pub(crate) async fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, 
 async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
     let rath::StoredSession { session, summary: listed, damage } = store.read(branch).await?;
+    let session = session.with_files_in(FILES_DIR);
     let (lineage, name) = (session.lineage(), branch.short());
     let (whole, source) = (lineage.clone(), Source::Store(store, Box::new(listed), damage));
     Ok(LoadedSession { session, lineage, whole, source, name, option })
@@ -471,11 +475,15 @@ async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
 
 /// Reads a session file.
 pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
-    let opened = Session::open(path).await?;
+    Ok(loaded_file(path, Session::open(path).await?))
+}
+
+/// Returns the session of a file that was read.
+pub(crate) fn loaded_file(path: &Path, opened: SessionFile) -> LoadedSession {
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    let (session, lineage) = (opened.session.hiding(secrets()), opened.lineage);
-    Ok(LoadedSession { session, whole: lineage.clone(), lineage, source, name, option })
+    let (session, lineage) = (opened.session.hiding(secrets()).with_files_in(FILES_DIR), opened.lineage);
+    LoadedSession { session, whole: lineage.clone(), lineage, source, name, option }
 }
 
 /// Finds the session in the store that `name` means.

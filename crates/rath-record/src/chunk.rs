@@ -6,12 +6,14 @@ mod branching;
 mod build;
 mod json;
 mod kinds;
+mod objects;
 mod rewrite;
 mod wire;
 mod workspace;
 
 pub use branching::*;
 pub use kinds::*;
+pub use objects::NamedObjects;
 pub use rewrite::TextKind;
 pub use wire::ChunkError;
 pub use workspace::*;

@@ -6,6 +6,7 @@
 
 mod damage;
 mod encoder;
+mod objects;
 mod reader;
 mod row;
 mod scanner;
@@ -13,17 +14,20 @@ mod verifier;
 
 pub use damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
 pub use encoder::Encoder;
+pub use objects::{Object, ObjectContent, ObjectKind, ObjectSink, SkipObjects};
 pub use reader::{FileContents, Reader, read};
 pub use row::{ROW_START, Signature, WriterInfo};
 pub use scanner::AppendPosition;
 pub use verifier::Verifier;
 
 /// The newest version of the format. Every version up to it can be read; a file has the lowest that describes it.
-pub const FORMAT_VERSION: u64 = 2;
+pub const FORMAT_VERSION: u64 = 3;
 /// The version of files that are written at once.
 const VERSION_WITHOUT_MARKS: u64 = 1;
 /// The version of files whose rows say that all rows before them are durable.
 const VERSION_WITH_MARKS: u64 = 2;
+/// The version of files that are written at once, with the versions of files that their steps name.
+const VERSION_WITH_FILES: u64 = 3;
 
 /// The length of the longest row, in bytes.
 ///

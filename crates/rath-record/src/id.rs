@@ -98,6 +98,43 @@ impl fmt::Debug for StepId {
     }
 }
 
+/// The id of a version of a file or of a directory: the SHA-1 that git gives a blob or a tree, as 40 lower-case hexadecimal
+/// digits.
+///
+/// ```
+/// use rath_record::ObjectId;
+///
+/// let empty_tree: ObjectId = "4b825dc642cb6eb9a060e54bf8d69288fbee4904".parse()?;
+/// assert_eq!(empty_tree.to_string(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
+/// # Ok::<(), rath_record::IdError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub [u8; 20]);
+
+impl ObjectId {
+    /// The number of hexadecimal digits in the text form.
+    pub const HEX_DIGITS: usize = 40;
+
+    /// Parses the 40-digit form; upper case is refused.
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        parse_hex(hex).map(ObjectId)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hex = [0; Self::HEX_DIGITS];
+        write_hex(&self.0, &mut hex);
+        f.pad(ascii(&hex))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:.SHORT_ID_DIGITS$}")
+    }
+}
+
 /// The checksum of one stored row: the first 16 bytes of a BLAKE3 digest.
 ///
 /// It protects against damage and accidental edits, not against forgery: a whole file can be sealed anew.
@@ -293,6 +330,7 @@ macro_rules! text_id {
 text_id!(Digest, "a digest of 64 lower-case hexadecimal digits", |t: &str| Digest::from_hex(t.as_bytes()));
 text_id!(StepId, "a step id of 64 lower-case hexadecimal digits", |t: &str| StepId::from_hex(t.as_bytes()));
 text_id!(Seal, "a seal of 32 lower-case hexadecimal digits", |t: &str| Seal::from_hex(t.as_bytes()));
+text_id!(ObjectId, "an object id of 40 lower-case hexadecimal digits", |t: &str| ObjectId::from_hex(t.as_bytes()));
 text_id!(BranchId, "a branch id: a lower-case UUID with hyphens", |t: &str| parse_uuid(t).map(BranchId));
 text_id!(CounterId, "a counter id: a lower-case UUID with hyphens", |t: &str| parse_uuid(t).map(CounterId));
 

@@ -26,7 +26,7 @@ mod usage;
 pub mod view;
 
 pub use chunk::Chunk;
-pub use id::{BranchId, CallId, CounterId, Digest, IdError, SHORT_ID_DIGITS, Seal, StepId, Timestamp};
+pub use id::{BranchId, CallId, CounterId, Digest, IdError, ObjectId, SHORT_ID_DIGITS, Seal, StepId, Timestamp};
 pub use lazy::{LazyStep, StepSource, StorageState};
 pub use payload::{Blob, MAX_INLINE_BYTES, Payload, Reference, Text};
 pub use record::{MergeError, Record, Side};

@@ -1,6 +1,6 @@
 //! Writing a tree to a new or empty directory.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use crate::dir::{Dir, DirEntry, EntryKind};
 use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::check_tree;
+use crate::limits::{check_tree, measure_tree};
 use crate::objects::{self, Objects};
 use crate::queries::TreeFile;
 use crate::tree::{self, Mode, ObjectId, TreeId};
@@ -20,6 +20,17 @@ use crate::{changes, forgotten, paths, pool};
 pub(crate) struct CopySource {
     pub(crate) root: Handle,
     pub(crate) known: Arc<Dir>,
+}
+
+/// A file or directory that a checkout left out, because its content is not stored.
+///
+/// Returned by [`Objects::checkout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutFile {
+    /// The path.
+    pub path: String,
+    /// True if the content was removed on purpose; otherwise it is missing or damaged.
+    pub is_forgotten: bool,
 }
 
 /// The context of a directory during a checkout.
@@ -34,8 +45,10 @@ struct Checkout<'a> {
     objects: &'a Objects,
     root: &'a Handle,
     source: Option<&'a Handle>,
-    /// The blobs of the files that are not written.
-    left_out: &'a HashSet<ObjectId>,
+    /// The files that are not written, because their content is not stored; none if that is an error.
+    left_out: Option<&'a Mutex<Vec<LeftOutFile>>>,
+    /// The directories that are not written.
+    unreadable: &'a HashMap<ObjectId, Error>,
     open: Arc<AtomicUsize>,
     /// True after the file system refused to share blocks between files.
     cannot_share: AtomicBool,
@@ -57,33 +70,36 @@ pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: O
     if let Some(file) = forgotten_in(objects, tree)?.first() {
         return Err(forgotten::forgotten_file(&file.path));
     }
-    write_tree(objects, tree, into, source, &HashSet::new())
+    write_tree(objects, tree, into, source, None, &HashMap::new())
 }
 
-/// Writes a tree to a new or empty directory, without the files whose content was removed, and returns these.
-pub(crate) fn checkout_remembered(objects: &Objects, tree: ObjectId, into: &Path) -> Result<Vec<TreeFile>> {
+/// Writes a tree to a new or empty directory, without the files whose content is not stored, and returns these by path.
+pub(crate) fn checkout_stored(objects: &Objects, tree: ObjectId, into: &Path) -> Result<(Arc<Dir>, Vec<LeftOutFile>)> {
     check_empty(into)?;
-    check_tree(objects, tree)?;
-    let forgotten = forgotten_in(objects, tree)?;
-    write_tree(objects, tree, into, None, &forgotten.iter().map(|file| file.id).collect())?;
-    Ok(forgotten)
+    let unreadable = measure_tree(objects, tree)?;
+    let left_out = Mutex::default();
+    let dir = write_tree(objects, tree, into, None, Some(&left_out), &unreadable)?;
+    let mut left_out = left_out.into_inner().unwrap_or_else(PoisonError::into_inner);
+    left_out.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok((dir, left_out))
 }
 
-/// Writes a tree to a directory, without the files of some blobs.
+/// Writes a tree to a directory. What cannot be read is an error, unless there is a list for it.
 fn write_tree(
     objects: &Objects,
     tree: ObjectId,
     into: &Path,
     source: Option<CopySource>,
-    left_out: &HashSet<ObjectId>,
+    left_out: Option<&Mutex<Vec<LeftOutFile>>>,
+    unreadable: &HashMap<ObjectId, Error>,
 ) -> Result<Arc<Dir>> {
     let failed = |error| objects::io_error(into, "write to", error);
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
     let (source, known) = source.map(|source| (source.root, source.known)).unzip();
     let cannot_share = AtomicBool::new(!disk::CAN_SHARE_BLOCKS);
-    let checkout =
-        Checkout { objects, root: &root, source: source.as_ref(), left_out, open: Arc::default(), cannot_share };
+    let (open, source) = (Arc::default(), source.as_ref());
+    let checkout = Checkout { objects, root: &root, source, left_out, unreadable, open, cannot_share };
     let result = Mutex::new(None);
     pool::run(
         vec![(DirNode::root(CheckoutContext { tree, source: known }), DirAccess::ByPath)],
@@ -147,7 +163,12 @@ impl Checkout<'_> {
         dir_contents.tree = Some(node.context.tree).filter(|_| !entries.is_empty());
         let source = self.source_dir(&node);
         let first = jobs.len();
-        for wanted in entries.iter().filter(|entry| !self.left_out.contains(&entry.id)) {
+        for wanted in &entries {
+            let path = || changes::join_path(&node.path(), wanted.name);
+            if self.unreadable.contains_key(&wanted.id) {
+                self.leave_out(&path(), false);
+                continue;
+            }
             let mut entry = DirEntry::new(EntryKind::Tracked(wanted.mode));
             entry.id = wanted.id;
             match wanted.mode {
@@ -163,19 +184,30 @@ impl Checkout<'_> {
                     ));
                 }
                 Mode::Link => {
-                    let target = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                    let Some(target) = self.read(wanted.id, path)? else { continue };
                     disk::create_link(&opened.handle, wanted.name, &target)
                         .map_err(|error| failed(wanted.name, error))?;
                     entry.stat = disk::stat(&opened.handle, wanted.name).map_err(|error| failed(wanted.name, error))?;
                 }
                 Mode::File | Mode::Executable => {
+                    // Without a source to copy from, the content is read before the file is there.
+                    let blob = match source {
+                        Some(_) => None,
+                        None => match self.read(wanted.id, path)? {
+                            None => continue,
+                            blob => blob,
+                        },
+                    };
                     let file = disk::create_file(&opened.handle, wanted.name, wanted.mode == Mode::Executable)
                         .map_err(|error| failed(wanted.name, error))?;
                     if !self
                         .copy(source.as_ref(), wanted, &file, content)
                         .map_err(|error| failed(wanted.name, error))?
                     {
-                        let blob = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                        let blob = match blob {
+                            Some(blob) => blob,
+                            None => self.objects.get(wanted.id, objects::ObjectKind::Blob)?,
+                        };
                         disk::write_all(&file, &blob).map_err(|error| failed(wanted.name, error))?;
                     }
                     entry.stat = disk::stat_open(&file).map_err(|error| failed(wanted.name, error))?;
@@ -185,6 +217,24 @@ impl Checkout<'_> {
         }
         let children = jobs.len() - first;
         node.fill(dir_contents, children, &|_, dir| Ok(DirResult::Dir(Arc::new(dir))))
+    }
+
+    /// Reads the content of a file; none if it is not stored, and is left out.
+    fn read(&self, id: ObjectId, path: impl Fn() -> Vec<u8>) -> Result<Option<Vec<u8>>> {
+        match self.objects.get(id, objects::ObjectKind::Blob) {
+            Err(error) if self.left_out.is_some() && error.kind() != ErrorKind::Io => {
+                self.leave_out(&path(), error.kind() == ErrorKind::Forgotten);
+                Ok(None)
+            }
+            content => content.map(Some),
+        }
+    }
+
+    fn leave_out(&self, path: &[u8], is_forgotten: bool) {
+        if let Some(left_out) = self.left_out {
+            let path = paths::path_text(path).into_owned();
+            left_out.lock().unwrap_or_else(PoisonError::into_inner).push(LeftOutFile { path, is_forgotten });
+        }
     }
 
     /// Copies a file from the source, and returns false if the file is not there with the wanted content.

@@ -390,7 +390,7 @@ impl Collector {
         let fans = entries(&folder.join("objects")).into_iter().flatten();
         let is_fan = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() == 2);
         fans.map(|entry| entry.path()).filter(is_fan).for_each(|path| _ = fs::remove_dir(path));
-        if self.kept.is_empty() {
+        if self.kept.is_empty() && self.bases.is_empty() {
             let _ = fs::remove_file(folder.join(forgotten::LIST_FILE));
         }
         ["index", "versions"].iter().for_each(|name| _ = fs::remove_dir(folder.join(name)));

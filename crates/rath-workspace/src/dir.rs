@@ -130,6 +130,16 @@ impl Dir {
         names
     }
 
+    /// Returns the number of files and links in this directory and all below it.
+    pub(crate) fn file_count(&self) -> u64 {
+        let (mut files, mut rest) = (0, vec![self]);
+        while let Some(dir) = rest.pop() {
+            files += (dir.entries.len() - dir.children.len()) as u64;
+            rest.extend(dir.children.iter().map(|child| &**child));
+        }
+        files
+    }
+
     /// Returns the id of the tree, which is the empty tree if nothing is tracked.
     pub(crate) fn tree(&self) -> ObjectId {
         self.tree.unwrap_or(EMPTY_TREE)

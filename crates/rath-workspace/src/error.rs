@@ -18,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # let mut workspace = Workspace::open(temp.path(), &objects, &temp.path().join("index"))?;
 /// let unknown = "git:1111111111111111111111111111111111111111".parse()?;
 /// let error = objects.files(unknown).unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Damaged);
+/// assert_eq!(error.kind(), ErrorKind::Missing);
 /// # Ok(())
 /// # }
 /// ```
@@ -40,8 +40,10 @@ struct ErrorDetails {
 pub enum ErrorKind {
     /// A file or directory cannot be read or written.
     Io,
-    /// Stored objects are damaged or missing.
+    /// Stored objects are damaged.
     Damaged,
+    /// An object is not stored.
+    Missing,
     /// A directory cannot be used as a workspace.
     Directory,
     /// The result of a merge cannot be stored.

@@ -6,6 +6,9 @@
 //! The list forbids nothing: a file that has the same content again is stored again, and is found before the list is read. Before
 //! that, a line `stored` with the id says so. Content that a later line removes again is not to come back from an old pack; content
 //! that was stored again is.
+//!
+//! A line `absent` with an id stands for an object that was not in the copy of a session that its directory was made from. It is no
+//! damage either, until a line `stored` says that the object is here.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -28,24 +31,50 @@ pub(crate) struct ForgottenFile {
     pub(crate) is_stored_again: bool,
 }
 
+/// The objects that are not stored, and are known not to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AbsenceList {
+    /// The files whose content was removed, by blob.
+    pub(crate) forgotten: HashMap<ObjectId, ForgottenFile>,
+    /// The objects that were never here.
+    pub(crate) absent: HashSet<ObjectId>,
+}
+
 /// The name of the list.
 pub(crate) const LIST_FILE: &str = "forgotten";
 
 /// The start of a line with the id of a content that is stored again.
 const STORED_AGAIN: &str = "stored ";
+/// The start of a line with the id of an object that was never here.
+const ABSENT: &str = "absent ";
 
 impl Objects {
     /// Returns the files whose content was removed, by blob.
     pub(crate) fn forgotten_files(&self) -> HashMap<ObjectId, ForgottenFile> {
+        self.absences().forgotten
+    }
+
+    /// Returns the objects that are known not to be stored.
+    pub(crate) fn absences(&self) -> AbsenceList {
         let bytes = read_at_most(&list_path(self.folder()), objects::MAX_INDEX_BYTES).unwrap_or_default();
-        let mut files = HashMap::new();
+        let mut list = AbsenceList::default();
+        let id_after = |line: &str, start| line.strip_prefix(start).and_then(ObjectId::from_hex);
         for line in String::from_utf8_lossy(&bytes).lines() {
-            match line.strip_prefix(STORED_AGAIN).and_then(ObjectId::from_hex) {
-                Some(id) => files.get_mut(&id).into_iter().for_each(|it: &mut ForgottenFile| it.is_stored_again = true),
-                None => files.extend(parse_line(line)),
+            if let Some(id) = id_after(line, STORED_AGAIN) {
+                list.forgotten.get_mut(&id).into_iter().for_each(|file| file.is_stored_again = true);
+                list.absent.remove(&id);
+            } else if let Some(id) = id_after(line, ABSENT) {
+                list.absent.insert(id);
+            } else {
+                list.forgotten.extend(parse_line(line));
             }
         }
-        files
+        list
+    }
+
+    /// Adds objects to the list that are not in the copy of a session which this folder gets, durably.
+    pub(crate) fn add_absent(&self, ids: impl IntoIterator<Item = ObjectId>) -> Result<()> {
+        self.append_lines(ids.into_iter().map(|id| format!("{ABSENT}{id}\n")).collect())
     }
 
     /// Adds files to the list, durably.
@@ -53,10 +82,12 @@ impl Objects {
         self.append_lines(files.iter().map(|(id, file)| format!("{id} {} {}\n", file.size, file.digest)).collect())
     }
 
-    /// Notes durably which of some contents are about to be stored again after they were removed.
+    /// Notes durably which of some objects are about to be stored that the list has.
     pub(crate) fn note_stored_again(&self, ids: &HashSet<ObjectId>) -> Result<()> {
-        let again = self.forgotten_files().into_iter().filter(|(id, file)| !file.is_stored_again && ids.contains(id));
-        self.append_lines(again.map(|(id, _)| format!("{STORED_AGAIN}{id}\n")).collect())
+        let AbsenceList { forgotten, absent } = self.absences();
+        let again = forgotten.into_iter().filter(|(_, file)| !file.is_stored_again).map(|(id, _)| id);
+        let again = again.chain(absent).filter(|id| ids.contains(id));
+        self.append_lines(again.map(|id| format!("{STORED_AGAIN}{id}\n")).collect())
     }
 
     /// Appends lines to the list, durably.

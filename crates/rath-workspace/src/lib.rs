@@ -50,6 +50,8 @@
 //! | return single files to their state before | [`Workspace::back_up`], then [`Workspace::recover`] |
 //! | work on several versions at once | [`Workspace::fork`] |
 //! | combine versions | [`Objects::merge`], [`Objects::with_paths`], [`Objects::with_version`], [`Objects::with_content`] |
+//! | read all that versions consist of | [`Objects::walk`] |
+//! | take over versions of others | [`ObjectImport`] |
 //! | remove versions that nothing names | [`Collector`] |
 //! | find the origin of a line | [`Objects::blame`] |
 //! | find the version that broke something | [`Bisect`] |
@@ -125,6 +127,8 @@ mod limits;
 mod lines;
 mod listing;
 mod merge;
+mod object_import;
+mod object_walk;
 mod objects;
 #[cfg(target_os = "linux")]
 mod overlay;
@@ -151,6 +155,7 @@ pub use self::backup::Backups;
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
 pub use self::change::{ChangeKind, Digest, FileChange, Presence, UntrackedReason};
+pub use self::checkout::LeftOutFile;
 pub use self::collector::{CollectMode, Collector, FileCount, ForkFiles, Garbage, TreeSearch, fork_of_layers};
 pub use self::disk::is_same_file;
 pub use self::edit::TempCheckout;
@@ -158,10 +163,12 @@ pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
 pub use self::ignore::IgnoreRules;
 pub use self::merge::{Conflict, ConflictKind, Labels, MergeResult};
-pub use self::objects::Objects;
+pub use self::object_import::{ImportCounts, ImportError, ObjectImport, pack_content};
+pub use self::object_walk::{ObjectWalk, WalkedContent, WalkedObject};
+pub use self::objects::{ObjectKind, Objects};
 pub use self::patch::text_patch;
 pub use self::paths::{path_bytes, path_text};
-pub use self::queries::TreeFile;
+pub use self::queries::{CheckedOut, TreeFile};
 pub use self::regular_file::{open_regular_file, read_at_most};
 pub use self::snapshot::Snapshot;
 pub use self::tree::{Mode, ObjectId, TreeId};

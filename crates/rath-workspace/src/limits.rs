@@ -88,14 +88,21 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
-/// Reads every object of a tree once. Fails if one is damaged, or if the tree has more names or levels than a snapshot could
+/// Reads every directory of a tree once. Fails if one is damaged, or if the tree has more names or levels than a snapshot could
 /// have.
 pub(crate) fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
+    match measure_tree(objects, tree)?.into_values().next() {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+/// Reads every directory of a tree once, and returns those that are missing or damaged. Fails if the tree itself is, if one has a name
+/// that is not allowed, or if the tree has more names or levels than a snapshot could have.
+pub(crate) fn measure_tree(objects: &Objects, tree: ObjectId) -> Result<HashMap<ObjectId, Error>> {
     /// The number of names in a tree, and its number of levels.
     type Size = (u64, usize);
-    /// The number of names of a tree itself, and its directories.
-    type Content = (u64, Vec<ObjectId>);
-    let mut sizes: HashMap<ObjectId, Size> = HashMap::new();
+    let (mut sizes, mut unreadable): (HashMap<ObjectId, Size>, HashMap<ObjectId, Error>) = Default::default();
     // The trees to read, and those that were read, whose size is known after that of their directories.
     let mut rest: Vec<(ObjectId, Option<Content>)> = vec![(tree, None)];
     while let Some((id, content)) = rest.pop() {
@@ -105,12 +112,15 @@ pub(crate) fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
                 below.fold((own, 0), |(names, levels), below| (names.saturating_add(below.0), levels.max(below.1 + 1)));
             sizes.insert(id, size);
         } else if !sizes.contains_key(&id) {
-            let bytes = objects.get(id, ObjectKind::Tree)?;
-            let entries = tree::entries(id, &bytes)?;
-            let is_directory = |entry: &&TreeEntry<'_>| entry.mode == Mode::Directory;
-            let directories: Vec<_> = entries.iter().filter(is_directory).map(|entry| entry.id).collect();
-            let unread: Vec<_> = directories.iter().map(|id| (*id, None)).collect();
-            rest.push((id, Some((entries.len() as u64, directories))));
+            let content = match objects.get(id, ObjectKind::Tree) {
+                Err(error) if id != tree && error.kind() != ErrorKind::Io => {
+                    unreadable.insert(id, error);
+                    Content::default()
+                }
+                bytes => read_names(id, &bytes?)?,
+            };
+            let unread: Vec<_> = content.1.iter().map(|id| (*id, None)).collect();
+            rest.push((id, Some(content)));
             rest.extend(unread);
         }
     }
@@ -123,7 +133,17 @@ pub(crate) fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
         let message = format!("tree {tree} has more than {MAX_NAMES} files and directories, which no snapshot has");
         return Err(Error::new(ErrorKind::Damaged, message));
     }
-    Ok(())
+    Ok(unreadable)
+}
+
+/// The number of names of a tree itself, and its directories.
+type Content = (u64, Vec<ObjectId>);
+
+fn read_names(id: ObjectId, bytes: &[u8]) -> Result<Content> {
+    let entries = tree::entries(id, bytes)?;
+    let is_directory = |entry: &&TreeEntry<'_>| entry.mode == Mode::Directory;
+    let directories = entries.iter().filter(is_directory).map(|entry| entry.id).collect();
+    Ok((entries.len() as u64, directories))
 }
 
 fn too_large(found: std::fmt::Arguments<'_>) -> Error {

@@ -104,9 +104,13 @@ enum PendingSync {
 }
 
 /// The kinds of object that trees are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ObjectKind {
+///
+/// Part of [`WalkedObject`](crate::WalkedObject).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// The content of a file, or the target of a link.
     Blob,
+    /// The entries of a directory.
     Tree,
 }
 
@@ -243,7 +247,7 @@ impl Objects {
                 return forgotten::forgotten_content();
             }
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
-            Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
+            Error::new(ErrorKind::Missing, message).with_hint("run this in the project's directory")
         };
         let check = |(stored_kind, content): (&'static str, Vec<u8>)| {
             if stored_kind != kind.name() {

@@ -370,19 +370,31 @@ pub(crate) fn index_bytes(lengths: impl Iterator<Item = u64>) -> u64 {
 impl PackedObject {
     pub(crate) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(content.len() / 2 + 32);
-        let mut size = content.len();
-        let mut byte = kind.number() << 4 | (size & 15) as u8;
-        size >>= 4;
-        while size > 0 {
-            bytes.push(byte | 128);
-            byte = (size & 127) as u8;
-            size >>= 7;
-        }
-        bytes.push(byte);
+        push_header(&mut bytes, kind, content.len());
         let mut encoder = ZlibEncoder::new(bytes, COMPRESSION_LEVEL);
         encoder.write_all(content)?;
         encoder.finish().map(PackedObject)
     }
+
+    /// Takes content that is compressed already: `zlib` is one stream that stands for `size` bytes.
+    pub(crate) fn from_zlib(kind: ObjectKind, size: usize, zlib: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(zlib.len() + 16);
+        push_header(&mut bytes, kind, size);
+        bytes.extend_from_slice(zlib);
+        PackedObject(bytes)
+    }
+}
+
+/// Writes the kind and the size of an object.
+fn push_header(bytes: &mut Vec<u8>, kind: ObjectKind, mut size: usize) {
+    let mut byte = kind.number() << 4 | (size & 15) as u8;
+    size >>= 4;
+    while size > 0 {
+        bytes.push(byte | 128);
+        byte = (size & 127) as u8;
+        size >>= 7;
+    }
+    bytes.push(byte);
 }
 
 /// Reads a file from an offset on, without moving the position of the file.

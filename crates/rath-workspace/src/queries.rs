@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::change::FileChange;
 use crate::changes::Version;
+use crate::checkout::LeftOutFile;
 use crate::error::Result;
 use crate::objects::{ObjectKind, Objects};
 use crate::tree::{self, Mode, ObjectId, TreeId};
@@ -22,6 +23,17 @@ pub struct TreeFile {
     pub mode: Mode,
     /// The blob with the content.
     pub id: ObjectId,
+}
+
+/// The result of a checkout.
+///
+/// Returned by [`Objects::checkout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedOut {
+    /// The number of files and links that were written.
+    pub files: u64,
+    /// The files and directories that were left out, by path.
+    pub left_out: Vec<LeftOutFile>,
 }
 
 impl Objects {
@@ -47,6 +59,11 @@ impl Objects {
         read.map_err(|error| forgotten::with_path(error, path))
     }
 
+    /// Returns true if a tree itself is stored.
+    pub fn has_tree(&self, tree: TreeId) -> bool {
+        tree.0 == tree::EMPTY_TREE || self.contains(tree.0)
+    }
+
     /// Returns true if the content of a blob is stored.
     pub fn has_content(&self, id: ObjectId) -> bool {
         self.get(id, ObjectKind::Blob).is_ok()
@@ -65,9 +82,11 @@ impl Objects {
     /// Writes a tree to a new or empty directory.
     ///
     /// Nothing is written outside of the directory: a tree with names that a directory cannot hold is rejected before
-    /// the first write, and links are never followed. Files whose content was removed on purpose are left out, and returned.
-    pub fn checkout(&self, tree: TreeId, into: &Path) -> Result<Vec<TreeFile>> {
-        checkout::checkout_remembered(self, tree.0, into)
+    /// the first write, and links are never followed. Files whose content is not stored are left out, and returned: it was removed on
+    /// purpose, or is missing or damaged.
+    pub fn checkout(&self, tree: TreeId, into: &Path) -> Result<CheckedOut> {
+        let (dir, left_out) = checkout::checkout_stored(self, tree.0, into)?;
+        Ok(CheckedOut { files: dir.file_count(), left_out })
     }
 
     /// Returns the version of a file in a tree; none if there is no such file.

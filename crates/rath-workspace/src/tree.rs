@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::ObjectKind;
 
 /// The id of an object: the SHA-1 of its kind, length and content, as git computes it.
 ///
@@ -54,6 +55,16 @@ pub(crate) const EMPTY_TREE: ObjectId = ObjectId([
     0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49,
     0x04,
 ]);
+
+impl TreeEntry<'_> {
+    /// Returns the kind of the object that the entry names.
+    pub(crate) fn kind(&self) -> ObjectKind {
+        match self.mode {
+            Mode::Directory => ObjectKind::Tree,
+            Mode::File | Mode::Executable | Mode::Link => ObjectKind::Blob,
+        }
+    }
+}
 
 impl ObjectId {
     /// Parses an id of exactly 40 lower-case hexadecimal digits.

@@ -1,11 +1,15 @@
 //! Session files.
 
+mod bundle;
+mod check;
+mod sink;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
+use rath_record::codec::{CodecError, Encoder, ObjectSink, Reader, Report, SkipObjects, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Step, StepId};
@@ -17,6 +21,10 @@ use crate::error::ErrorKind;
 use crate::session::Session;
 use crate::session::{Error, Result};
 use crate::store::{Signature, Signer};
+use sink::FileChecker;
+
+pub use bundle::{Bundle, BundleFiles, BundleReport, FileHold, ImportedFiles, LeftOut, LeftOutReason, StagedFiles};
+pub use check::{FileCheck, FileDamage, FileFault};
 
 /// The number of bytes that are read or written at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -77,26 +85,16 @@ impl Session {
             let signature = Signer::for_file(&target).sign(session.id(), head)?;
             Some(SignedHead { head, signature })
         });
-        let report = write_atomically(path.as_ref(), &session.lineage(), signed);
-        report.map(|_| ()).map_err(|error| error.with_session(self))
-    }
-
-    /// Writes the session to a file for others, atomically: as [`save`](Session::save) does, without the user's signature.
-    pub async fn save_unsigned(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (path, lineage) = (path.as_ref().to_owned(), self.with_opening().lineage());
-        let report = run_blocking(move || write_atomically(&path, &lineage, None)).await;
+        let report =
+            write_atomically(path.as_ref(), |out| write_steps(out, Encoder::new(), &session.lineage(), signed));
         report.map(|_| ()).map_err(|error| error.with_session(self))
     }
 
     /// Returns the bytes of the file that [`save`](Session::save) writes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let report = write_to(&mut bytes, &self.with_opening().lineage(), None);
-        let wrap = |error| match error {
-            WriteError::Io(error) => error.into(),
-            WriteError::Codec(error) => Error::wrap(ErrorKind::Format, error),
-        };
-        report.map(|_| bytes).map_err(|error| wrap(error).with_session(self))
+        let report = write_steps(&mut bytes, Encoder::new(), &self.with_opening().lineage(), None);
+        report.map(|_| bytes).map_err(|error| error.describe(None).with_session(self))
     }
 
     /// Reads a session from a file. Of a damaged file everything undamaged is read; the report lists the damage.
@@ -131,10 +129,16 @@ impl Session {
         Session::read_file(path, open().map_err(|error| io_error("open", path, error))?)
     }
 
-    fn read_file(path: &Path, mut file: impl Read) -> Result<SessionFile> {
+    fn read_file(path: &Path, file: impl Read) -> Result<SessionFile> {
+        Session::read_file_with(path, file, &mut SkipObjects)
+    }
+
+    /// Reads a session from a file, and hands the versions of files in it to `sink`.
+    fn read_file_with(path: &Path, mut file: impl Read, sink: &mut dyn ObjectSink) -> Result<SessionFile> {
         let mut reader = Reader::new();
-        for_each_block(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
-        let contents = reader.finish().map_err(|error| format_error(path, &error))?;
+        for_each_block(&mut file, |block| reader.feed_with(block, sink))
+            .map_err(|error| io_error("read", path, error))?;
+        let contents = reader.finish_with(sink).map_err(|error| format_error(path, &error))?;
         let session = Session::resume(contents.record);
         let is_own = session.head().is_some_and(|head| {
             let signature = contents.signatures.get(&(session.id(), head.id())).copied();
@@ -148,7 +152,8 @@ impl Session {
     }
 }
 
-/// Checks a session file. The memory needed does not grow with the length of the file.
+/// Checks a session file, with the versions of files that are in it. The memory needed grows with the number of these versions, and
+/// otherwise not with the length of the file.
 ///
 /// ```
 /// # use rath::prelude::*;
@@ -174,10 +179,11 @@ pub async fn verify(path: impl AsRef<Path>) -> Result<Report> {
 pub fn verify_blocking(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
-    let mut verifier = Verifier::new();
+    let (mut verifier, mut sink) = (Verifier::new(), FileChecker::default());
     loop {
-        for_each_block(&mut file, |block| verifier.feed(block)).map_err(|error| io_error("read", path, error))?;
-        if let Some(report) = verifier.end().map_err(|error| format_error(path, &error))? {
+        for_each_block(&mut file, |block| verifier.feed_with(block, &mut sink))
+            .map_err(|error| io_error("read", path, error))?;
+        if let Some(report) = verifier.end_with(&mut sink).map_err(|error| format_error(path, &error))? {
             return Ok(report);
         }
         file.rewind().map_err(|error| {
@@ -276,7 +282,7 @@ pub fn salvage_blocking(lineage: &Lineage, path: impl AsRef<Path>) -> Result<Sal
         let message = format!("cannot write {}: there is a file of that name", path.display());
         return Err(Error::new(ErrorKind::Io, message).with_hint("choose another file name"));
     }
-    write_atomically(path, lineage, None)
+    write_atomically(path, |out| write_steps(out, Encoder::new(), lineage, None))
 }
 
 /// Checks an exported graph of sessions.
@@ -315,9 +321,22 @@ struct SignedHead {
     signature: Signature,
 }
 
+/// The reason why a file was not written.
 enum WriteError {
     Io(std::io::Error),
     Codec(CodecError),
+}
+
+impl WriteError {
+    /// Returns the error for the user.
+    fn describe(self, path: Option<&Path>) -> Error {
+        match (self, path) {
+            (WriteError::Io(error), Some(path)) => io_error("write", path, error),
+            (WriteError::Io(error), None) => error.into(),
+            (WriteError::Codec(error), Some(path)) => format_error(path, &error),
+            (WriteError::Codec(error), None) => Error::wrap(ErrorKind::Format, error),
+        }
+    }
 }
 
 impl From<std::io::Error> for WriteError {
@@ -326,37 +345,38 @@ impl From<std::io::Error> for WriteError {
     }
 }
 
+impl From<CodecError> for WriteError {
+    fn from(error: CodecError) -> Self {
+        WriteError::Codec(error)
+    }
+}
+
 /// Writes a temporary file, and renames it to `path` when it is complete. A device or a pipe is written to, and not replaced.
-fn write_atomically(path: &Path, lineage: &Lineage, signed: Option<SignedHead>) -> Result<SalvageReport> {
+fn write_atomically<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T, WriteError>) -> Result<T> {
     let target = resolve_link(path);
-    let described = |error| match error {
-        WriteError::Io(error) => io_error("write", path, error),
-        WriteError::Codec(error) => format_error(path, &error),
-    };
     if std::fs::metadata(&target).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         let opened = File::options().write(true).open(&target).map_err(WriteError::Io);
-        return opened.and_then(|mut file| write_to(&mut file, lineage, signed)).map_err(described);
+        return opened.and_then(|mut file| write(&mut file)).map_err(|error| error.describe(Some(path)));
     }
     let temporary = sibling_path(&target);
-    replace(&target, &temporary, lineage, signed).map_err(|error| {
+    replace(&target, &temporary, write).map_err(|error| {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
-        described(error)
+        error.describe(Some(path))
     })
 }
 
-/// Writes the lineage to `temporary` and renames it to `path`.
-fn replace(
+/// Calls `write` with the file `temporary`, and renames it to `path`.
+fn replace<T>(
     path: &Path,
     temporary: &Path,
-    lineage: &Lineage,
-    signed: Option<SignedHead>,
-) -> Result<SalvageReport, WriteError> {
+    write: impl FnOnce(&mut dyn Write) -> Result<T, WriteError>,
+) -> Result<T, WriteError> {
     let mut file = File::create_new(temporary)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
-    let report = write_to(&mut file, lineage, signed)?;
+    let written = write(&mut file)?;
     file.sync_all()?;
     std::fs::rename(temporary, path)?;
     // The rename is durable once the directory is synced. Systems that cannot open directories do not need it.
@@ -364,23 +384,44 @@ fn replace(
     if let Ok(directory) = File::open(directory) {
         directory.sync_all()?;
     }
+    Ok(written)
+}
+
+/// Writes every step, and the end of the file.
+fn write_steps(
+    out: &mut dyn Write,
+    mut encoder: Encoder,
+    lineage: &Lineage,
+    signed: Option<SignedHead>,
+) -> Result<SalvageReport, WriteError> {
+    let report = push_steps(out, &mut encoder, lineage, signed)?;
+    out.write_all(&encoder.finish())?;
     Ok(report)
 }
 
-/// Writes every step, and before it the marks of missing steps and payloads that it refers to.
-fn write_to(out: &mut impl Write, lineage: &Lineage, signed: Option<SignedHead>) -> Result<SalvageReport, WriteError> {
-    let mut encoder = Encoder::new();
+/// Writes every step, and before it the marks of missing steps and payloads that it refers to. The last rows stay in the encoder.
+fn push_steps(
+    out: &mut dyn Write,
+    encoder: &mut Encoder,
+    lineage: &Lineage,
+    signed: Option<SignedHead>,
+) -> Result<SalvageReport, WriteError> {
     let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
     for step in lineage.walk() {
         report.add(step, &mut marked).into_iter().for_each(|name| encoder.push_gone(name, None));
         let signature = signed.filter(|signed| signed.head == step.id()).map(|signed| signed.signature);
-        encoder.push_signed_step(step, signature).map_err(WriteError::Codec)?;
-        if encoder.buffered_bytes() > BLOCK_BYTES {
-            out.write_all(&encoder.take_bytes())?;
-        }
+        encoder.push_signed_step(step, signature)?;
+        flush(out, encoder)?;
     }
-    out.write_all(&encoder.finish())?;
     Ok(report)
+}
+
+/// Writes the rows of an encoder, once there are enough.
+fn flush(out: &mut dyn Write, encoder: &mut Encoder) -> std::io::Result<()> {
+    match encoder.buffered_bytes() > BLOCK_BYTES {
+        true => out.write_all(&encoder.take_bytes()),
+        false => Ok(()),
+    }
 }
 
 /// Reads a file to its end, block by block.

@@ -31,7 +31,9 @@ pub use budget::{Budget, BudgetLimits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
 pub use file::{
-    SalvageReport, SessionFile, salvage, salvage_blocking, verify, verify_blocking, verify_graph, verify_graph_blocking,
+    Bundle, BundleFiles, BundleReport, FileCheck, FileDamage, FileFault, FileHold, ImportedFiles, LeftOut,
+    LeftOutReason, SalvageReport, SessionFile, StagedFiles, salvage, salvage_blocking, verify, verify_blocking,
+    verify_graph, verify_graph_blocking,
 };
 pub use memory::Memory;
 pub use place::Place;
@@ -81,7 +83,7 @@ pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
     Ask, Author, Bisected, Blame, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line, Origin,
-    Result, Resumed, Session, StoredSession, ToolChange,
+    PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange,
 };
 pub use store::Store;
 

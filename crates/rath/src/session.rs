@@ -15,6 +15,7 @@ mod join;
 mod limits;
 mod live;
 mod paused;
+mod place_with_files;
 mod placement;
 mod put_back;
 mod recorder;
@@ -22,6 +23,7 @@ pub(crate) mod recording;
 mod resume;
 mod scope;
 mod store_list;
+mod version_folders;
 mod versions;
 
 use std::borrow::Cow;
@@ -61,6 +63,7 @@ pub use event::{Event, EventKind};
 pub(crate) use files::checked;
 pub use files::{Bisected, CheckoutReport};
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
+pub use place_with_files::PlacedFiles;
 pub(crate) use placement::is_of_workspace;
 pub(crate) use put_back::PutBackReport;
 pub use recording::{CallDifference, Divergence};
@@ -68,6 +71,7 @@ pub(crate) use recording::{FilesAfter, Replay, ReplayDirs, is_aside, is_by_progr
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
 pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
+pub(crate) use version_folders::{open_versions, versions_in};
 pub(crate) use versions::lossy_path;
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.

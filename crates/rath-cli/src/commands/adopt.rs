@@ -1,9 +1,8 @@
 //! `rath adopt`: take over a session that others made.
 
-use rath::Sandbox;
-use rath::Session;
-use rath::record::draw::count;
+use rath::record::draw::{count, one_line};
 use rath::turn::Next;
+use rath::{PlacedFiles, Sandbox, Session};
 
 use crate::agent;
 use crate::asking::known_user_name;
@@ -56,16 +55,28 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
     {
         rath::gc::keep_versions_of(store, directory).await?;
     }
-    let place = |session: Session| sandbox.into_iter().fold(session.hiding(agent::secrets()), Session::to);
+    let place = async |session: Session| match sandbox {
+        Some(sandbox) => session.with_files_in(sessions::FILES_DIR).to_with_files(sandbox).await,
+        None => Ok((session, PlacedFiles::None)),
+    };
     let session = match &loaded.source {
+        Source::File(path, report) if report.has_files => {
+            // Saving it would leave out the files in it.
+            let message = format!("{} holds files, which need a store", path.display());
+            return Err(Failure::new(message, format!("`rath import {}` stores them", output::quote(loaded.name()))));
+        }
         Source::File(path, _) => {
-            let session = place(loaded.session.clone().adopt(by.as_str()));
+            let session = loaded.session.clone().adopt(by.as_str()).hiding(agent::secrets());
+            let (session, files) = place(session).await?;
+            print_files(&files, &args.sandbox);
             session.save(path).await?;
             session
         }
         Source::Store(store, listed, _) => {
             let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
-            let session = place(resumed.adopt(by.as_str()));
+            let session = resumed.adopt(by.as_str()).hiding(agent::secrets());
+            let (session, files) = place(session).await?;
+            print_files(&files, &args.sandbox);
             session.durable().await?;
             session
         }
@@ -81,4 +92,21 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
         }
     }
     Ok(Exit::Success)
+}
+
+/// Tells whether the files of the session are in the directory now.
+fn print_files(files: &PlacedFiles, sandbox: &str) {
+    match files {
+        PlacedFiles::Written { files } => output::message!("wrote {} to {sandbox}", count(*files, "file")),
+        PlacedFiles::NotEmpty => {
+            output::note(&format!(
+                "its files are not written to {sandbox}, which is not empty; `rath checkout` writes them"
+            ));
+        }
+        PlacedFiles::Incomplete { path } => {
+            let what = if path.is_empty() { "they are".to_owned() } else { format!("{} is", one_line(path)) };
+            output::note(&format!("its files are not written: {what} not in this copy"));
+        }
+        _ => {}
+    }
 }

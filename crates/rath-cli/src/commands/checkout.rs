@@ -6,7 +6,7 @@ use rath::CheckoutReport;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
 
-use crate::output::{self, CommandResult};
+use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, StoreArg};
 
 /// Write the files of a session or step to a new directory
@@ -28,12 +28,11 @@ pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
     let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let CheckoutReport { files, forgotten } = loaded.session.checkout(&args.directory).await?;
+    let CheckoutReport { files, forgotten, missing } = loaded.session.checkout(&args.directory).await?;
     let step = loaded.session.head().map(|step| step.id());
     if args.json {
         let (tree, directory) = (loaded.session.tree(), &args.directory);
-        let json =
-            json!({"shared": step, "tree": tree, "directory": directory, "files": files, "forgotten": forgotten});
+        let json = json!({"shared": step, "tree": tree, "directory": directory, "files": files, "forgotten": forgotten, "missing": missing});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let of_step = step.map(|step| format!(" of step {}", output::short(&step))).unwrap_or_default();
@@ -43,5 +42,8 @@ pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
     for path in &forgotten {
         output::warning(&format!("{} is left out: its content was removed with `rath forget`", one_line(path)));
     }
-    Ok(exit)
+    for path in &missing {
+        output::warning(&format!("{} is left out: its content is not in this copy", one_line(path)));
+    }
+    Ok(if missing.is_empty() { exit } else { Exit::Differs })
 }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rath::interchange::{Export, atif, openrath};
 use rath::provider::Prices;
+use rath::record::draw::{count, one_line};
 use rath::record::graph::{self, Ids};
+use rath::{BundleFiles, LeftOut, LeftOutReason, Session};
 
-use crate::output::{self, CommandResult, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::SessionArg;
 
 /// Write a session to a file, in one of several formats
@@ -24,19 +26,25 @@ pub(crate) struct ExportArgs {
     /// For a graph: derive ids from what was recorded, so that two runs of one program can be compared
     #[arg(long)]
     canonical: bool,
+    /// For a bundle: leave out the files that its steps name
+    #[arg(long)]
+    without_files: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ExportFormat {
     /// The graph of sessions, one JSON line each
     Graph,
-    /// A session file: every step, with everything that steps refer to
+    /// A session file: every step, and every version of a file that steps name
     Bundle,
     /// A session file of the Python OpenRath
     Openrath,
     /// An ATIF trajectory
     Atif,
 }
+
+/// The number of files that are named one by one.
+const SHOWN_FILES: usize = 20;
 
 pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
     let loaded = args.session.read().await?;
@@ -46,12 +54,59 @@ pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
             let ids = if args.canonical { Ids::Canonical } else { Ids::Original };
             write(graph::export(&loaded.lineage, ids).as_bytes(), to.as_deref())?;
         }
-        (ExportFormat::Bundle, Some(path)) => loaded.session.save_unsigned(path).await?,
-        (ExportFormat::Bundle, None) => write(&loaded.session.to_bytes()?, None)?,
+        (ExportFormat::Bundle, to) => {
+            let left_out = write_bundle(&loaded.session, to.as_deref(), args.without_files).await?;
+            return Ok(if exit == Exit::Success { left_out } else { exit });
+        }
         (ExportFormat::Openrath, to) => write_foreign(openrath::write(&loaded.session), to.as_deref())?,
         (ExportFormat::Atif, to) => write_foreign(atif::write_priced(&loaded.session, &Prices::list()), to.as_deref())?,
     }
     Ok(exit)
+}
+
+/// Writes a bundle, and notes on stderr which files are not in it.
+async fn write_bundle(session: &Session, to: Option<&Path>, without_files: bool) -> CommandResult {
+    let files = if without_files { BundleFiles::LeaveOut } else { BundleFiles::Include };
+    let report = match to {
+        Some(path) => session.export_bundle(path, files).await?,
+        None => {
+            let mut report = None;
+            output::data(|out| {
+                report = Some(session.export_bundle_to_blocking(out, files));
+                Ok(())
+            })?;
+            report.transpose()?.unwrap_or_default()
+        }
+    };
+    if without_files {
+        output::note("the files are left out: only the steps are in the bundle");
+        return Ok(Exit::Success);
+    }
+    if report.forgotten > 0 {
+        let files = count(report.forgotten, "file");
+        output::note(&format!("{files} without content: removed with `rath forget`"));
+    }
+    for left_out in report.left_out.iter().take(SHOWN_FILES) {
+        let step = output::short(&left_out.step);
+        let what = match &*left_out.path {
+            "" => format!("the files of step {step}"),
+            path => format!("{} of step {step}", one_line(path)),
+        };
+        let why = match left_out.reason {
+            LeftOutReason::Secret => "a secret of yours is in it",
+            LeftOutReason::Damaged => "damaged",
+            LeftOutReason::TooLarge => "too large",
+            _ => "not stored here",
+        };
+        output::warning(&format!("not in the bundle: {what} ({why})"));
+    }
+    if let Some(more) = report.left_out.len().checked_sub(SHOWN_FILES).filter(|more| *more > 0) {
+        output::warning(&format!("not in the bundle: {more} more"));
+    }
+    let carried = format!("{} and {}", count(report.steps, "step"), count(report.files, "file version"));
+    output::message!("the bundle has {carried}");
+    let is_damaged = |left_out: &LeftOut| left_out.reason == LeftOutReason::Damaged;
+    Ok(if report.left_out.iter().any(is_damaged) { Exit::Differs } else { Exit::Success })
 }
 
 /// Writes a session in a format of another program, and notes on stderr what that format cannot hold.

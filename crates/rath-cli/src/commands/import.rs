@@ -9,7 +9,7 @@ use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::record::{Record, Step};
 use rath::sandbox::Sandbox;
-use rath::{BranchId, ErrorKind, Secrets, Session, Store};
+use rath::{BranchId, Bundle, ErrorKind, ImportedFiles, Secrets, Session, Store};
 
 use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
@@ -34,15 +34,17 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
-    let (lineage, exit) = read(args).await?;
+    let (lineage, files, exit) = read(args).await?;
     let store = args.store.open_or_create().await?;
+    // From here on collections keep the files, which the steps name as soon as they are recorded.
+    rath::gc::keep_versions_of(&store, Path::new(sessions::FILES_DIR)).await?;
     let imported = import_all(&store, &lineage).await?;
     let Some(branch) = imported.newest else {
         let message = format!("there are no steps in {}", args.file.display());
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
     };
     if args.json {
-        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored});
+        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored, "files": files.stored + files.known, "missing_files": files.absent});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", branch.short()))?;
@@ -55,6 +57,7 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
         };
         let option = args.store.option();
         let short = branch.short();
+        print_files(&files);
         output::message!("{copied}; `rath log {short}{option}` shows the steps");
         if store.read(branch).await?.session.is_guest() {
             output::message!("`rath adopt {short}{option} --sandbox isolated:.` takes it over, to continue it");
@@ -63,15 +66,36 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
     Ok(exit)
 }
 
-/// Reads the file, in the format that it seems to have.
-async fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
+/// Notes which files came with a session.
+fn print_files(files: &ImportedFiles) {
+    if files.stored + files.known > 0 {
+        output::message!("its files are in .rath/workspace");
+    }
+    if files.forgotten_here > 0 {
+        let stay = count(files.forgotten_here, "file");
+        output::note(&format!("{stay} without content: you removed it here with `rath forget`"));
+    }
+    if files.absent > 0 {
+        let absent = count(files.absent, "file version");
+        output::note(&format!("{absent} that its steps name did not come with it"));
+    }
+}
+
+/// Reads the file, in the format that it seems to have, and stores the files that come with it.
+async fn read(args: &ImportArgs) -> Result<(Lineage, ImportedFiles, Exit), Failure> {
     let secrets = agent::secrets();
     match ImportFormat::detect(&args.file) {
         ImportFormat::OpenRath => return read_foreign(openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?),
         ImportFormat::Atif => return read_foreign(atif::read_hiding(&read_bytes(&args.file)?, &secrets)?),
         ImportFormat::Rath => {}
     }
-    let loaded = sessions::read_file(&args.file).await.map_err(|failure| failure.with_hint(FORMATS_HINT))?;
+    let bundle = Bundle::read(&args.file, sessions::FILES_DIR, &secrets).await;
+    let bundle = bundle.map_err(|error| {
+        let is_format = error.kind() == ErrorKind::Format || error.hint().is_none();
+        let failure = Failure::from(error);
+        if is_format { failure.with_hint(FORMATS_HINT) } else { failure }
+    })?;
+    let loaded = sessions::loaded_file(&args.file, bundle.file);
     let exit = loaded.warn();
     if exit == Exit::Differs && !args.anyway {
         let (message, file) = (format!("{} is damaged", args.file.display()), args.file.display().to_string());
@@ -79,7 +103,7 @@ async fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
         return Err(Failure::new(message, format!("`{command}` copies the undamaged part")).with_exit(Exit::Differs));
     }
     refuse_secrets(&loaded.lineage, &secrets)?;
-    Ok((loaded.lineage, exit))
+    Ok((loaded.lineage, bundle.files.store().await?, exit))
 }
 
 /// Fails if a step holds a secret of the user. It cannot be hidden: the id of a step is a hash of its content.
@@ -106,9 +130,9 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// Takes a session that another program wrote, and notes on stderr what is missing from it.
-fn read_foreign(imported: Import) -> Result<(Lineage, Exit), Failure> {
+fn read_foreign(imported: Import) -> Result<(Lineage, ImportedFiles, Exit), Failure> {
     imported.notes.iter().for_each(|note| output::note(note));
-    Ok((imported.session.lineage(), Exit::Success))
+    Ok((imported.session.lineage(), ImportedFiles::default(), Exit::Success))
 }
 
 enum ImportFormat {

@@ -1,24 +1,30 @@
 //! `rath verify`: check a session, a file or a store for damage.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::{count, one_line};
 use rath::record::graph::GraphReport;
 use rath::store::Damage;
+use rath::{FileCheck, FileFault};
 
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, Source, StoreArg};
 
 /// Check a session, a file or a whole store for damage
+///
+/// Every step is read, and every version of a file that a step names, and compared with what was recorded.
 #[derive(clap::Args)]
 pub(crate) struct VerifyArgs {
     /// A session in the store, a session file, or a graph written by `rath export` (default: the whole store)
     session: Option<String>,
     #[command(flatten)]
     store: StoreArg,
+    /// Check the steps only, not the files that they name
+    #[arg(long)]
+    quick: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -37,45 +43,90 @@ pub(crate) async fn run(args: &VerifyArgs) -> CommandResult {
 
 /// Checks everything in a store.
 async fn verify_store(args: &VerifyArgs) -> CommandResult {
-    let check = args.store.open().await?.check().await?;
+    let store = args.store.open().await?;
+    let check = store.check().await?;
+    let files = match args.quick {
+        true => None,
+        false => Some(store.check_files(sessions::FILES_DIR).await?),
+    };
     let (branches, steps) = (check.branches, check.steps);
-    if args.json {
-        let json = serde_json::json!({
-            "whole": check.damage.is_empty(),
-            "branches": branches,
-            "steps": steps,
-            "damage": damage_json(&check.damage),
-        });
-        output::data(|out| output::json_line(out, &json))?;
-    } else {
-        print_damage(&check.damage, &format!("{}, {}", counted(branches, "branch", "branches"), count(steps, "step")))?;
-    }
-    Ok(exit(&check.damage))
+    let facts = serde_json::json!({"branches": branches, "steps": steps});
+    let counted = format!("{}, {}", counted(branches, "branch", "branches"), count(steps, "step"));
+    report(args, &check.damage, files.as_ref(), facts, &counted)
 }
 
 /// Checks one session in a store.
 async fn verify_stored(args: &VerifyArgs, name: &str) -> CommandResult {
     let loaded = sessions::read(name, &args.store).await?;
     let Source::Store(_, listed, damage) = &loaded.source else { return Ok(Exit::Success) };
+    let files = match args.quick {
+        true => None,
+        false => Some(loaded.session.check_files().await?),
+    };
     let steps = loaded.lineage.walk().len() as u64;
-    if args.json {
-        let json = serde_json::json!({
-            "whole": damage.is_empty(),
-            "session": listed.branch,
-            "steps": steps,
-            "damage": damage_json(damage),
-        });
-        output::data(|out| output::json_line(out, &json))?;
-    } else {
-        print_damage(damage, &count(steps, "step"))?;
-    }
-    Ok(exit(damage))
+    let facts = serde_json::json!({"session": listed.branch, "steps": steps});
+    report(args, damage, files.as_ref(), facts, &count(steps, "step"))
 }
 
-fn print_damage(damage: &[Damage], counted: &str) -> std::io::Result<()> {
-    output::text(|out| {
-        damage.iter().try_for_each(|damage| writeln!(out, "{damage}"))?;
-        writeln!(out, "{}: {counted}", if damage.is_empty() { "intact" } else { "damaged" })
+/// Prints the result of a check of steps, and of files if they were checked.
+fn report(
+    args: &VerifyArgs,
+    damage: &[Damage],
+    files: Option<&FileCheck>,
+    mut facts: serde_json::Value,
+    counted: &str,
+) -> CommandResult {
+    let is_whole = damage.is_empty() && files.is_none_or(FileCheck::is_whole);
+    if args.json {
+        facts["whole"] = is_whole.into();
+        facts["damage"] = damage_json(damage).into();
+        facts["files"] = files.map_or(serde_json::Value::Null, files_json);
+        output::data(|out| output::json_line(out, &facts))?;
+    } else {
+        output::text(|out| {
+            damage.iter().try_for_each(|damage| writeln!(out, "{damage}"))?;
+            files.map_or(Ok(()), |files| print_files(out, files))?;
+            let checked = match files {
+                Some(files) => format!(", {}", count(files.files, "file version")),
+                None => "; files not checked".to_owned(),
+            };
+            writeln!(out, "{}: {counted}{checked}", if is_whole { "intact" } else { "damaged" })
+        })?;
+    }
+    Ok(if is_whole { Exit::Success } else { Exit::Differs })
+}
+
+/// Lists the files that are not as they were stored.
+fn print_files(out: &mut dyn Write, files: &FileCheck) -> std::io::Result<()> {
+    files.damage.iter().try_for_each(|damage| writeln!(out, "{}", one_line(&damage.to_string())))?;
+    if files.unlisted > 0 {
+        writeln!(out, "and {} more files", files.unlisted)?;
+    }
+    if files.forgotten > 0 {
+        writeln!(out, "{} without content: removed with `rath forget`", count(files.forgotten, "file version"))?;
+    }
+    if files.absent > 0 {
+        writeln!(out, "{} not checked: never in this copy", count(files.absent, "file version"))?;
+    }
+    Ok(())
+}
+
+fn files_json(files: &FileCheck) -> serde_json::Value {
+    let damage = files.damage.iter().map(|it| {
+        let (fault, why) = match &it.fault {
+            FileFault::Damaged { why } => ("damaged", Some(why)),
+            _ => ("missing", None),
+        };
+        serde_json::json!({"step": it.step, "path": it.path, "version": it.id, "fault": fault, "why": why})
+    });
+    serde_json::json!({
+        "checked": files.files,
+        "directories": files.directories,
+        "bytes": files.bytes,
+        "forgotten": files.forgotten,
+        "absent": files.absent,
+        "damage": damage.collect::<Vec<_>>(),
+        "unlisted": files.unlisted,
     })
 }
 
@@ -84,8 +135,8 @@ fn damage_json(damage: &[Damage]) -> Vec<serde_json::Value> {
     damage.iter().map(json).collect()
 }
 
-fn exit(damage: &[Damage]) -> Exit {
-    if damage.is_empty() { Exit::Success } else { Exit::Differs }
+fn versions(number: u64) -> String {
+    count(number, "file version")
 }
 
 fn counted(number: u64, one: &str, many: &str) -> String {
@@ -127,8 +178,16 @@ async fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
             _ if report.damage.is_empty() => "not closed",
             _ => "damaged",
         };
+        if report.gone_objects > 0 {
+            writeln!(out, "{} not in it: not stored where it was written, or removed", versions(report.gone_objects))?;
+        }
         let [rows, steps] = [count(report.rows, "row"), count(report.steps, "step")];
-        writeln!(out, "{verdict}: {rows}, {steps}, {} bytes", report.bytes)
+        let files = if report.has_files { format!(", {}", versions(report.files)) } else { String::new() };
+        writeln!(out, "{verdict}: {rows}, {steps}{files}, {} bytes", report.bytes)?;
+        match report.absent_objects {
+            0 => Ok(()),
+            _ => writeln!(out, "files not checked: the steps name some, and the file holds none"),
+        }
     })?;
     Ok(exit)
 }
@@ -184,6 +243,10 @@ fn session_json(report: &Report) -> serde_json::Value {
         "unlisted": report.unlisted,
         "gone": report.gone,
         "withheld": report.withheld,
+        "has_files": report.has_files,
+        "files": report.files,
+        "directories": report.directories,
+        "gone_files": report.gone_objects,
         "cuts": report.cuts,
         "unread": report.unread,
     })

@@ -81,7 +81,8 @@ impl Visit {
         let session = block_on(hostile(&store, &path("outside"), progress));
         let id = session.id().short();
         if let Arrival::Bundle | Arrival::File | Arrival::Atif | Arrival::OpenRath = arrival {
-            block_on(session.save_unsigned(path("author/s.rath"))).expect("saved");
+            let files = rath::BundleFiles::LeaveOut;
+            block_on(session.export_bundle(path("author/s.rath"), files)).expect("saved");
         }
         drop(session);
         block_on(store.close()).expect("closed");

@@ -2,6 +2,8 @@
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attacks;
+#[cfg(unix)]
+mod bundles;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod files;

@@ -73,21 +73,21 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["verify", &id],
             &expect![[r#"
-                intact: 10 steps
+                intact: 10 steps, 1 file version
                 exit 0
             "#]],
         );
         fixture.check(
             &["verify"],
             &expect![[r#"
-                intact: 1 branch, 10 steps
+                intact: 1 branch, 10 steps, 1 file version
                 exit 0
             "#]],
         );
         fixture.check(
             &["verify", "--json"],
             &expect![[r#"
-                {"branches":1,"damage":[],"steps":10,"whole":true}
+                {"branches":1,"damage":[],"files":{"absent":0,"bytes":39,"checked":1,"damage":[],"directories":1,"forgotten":0,"unlisted":0},"steps":10,"whole":true}
                 exit 0
             "#]],
         );
@@ -326,7 +326,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["verify"],
             &expect![[r#"
-                intact: 2 branches, 7 steps
+                intact: 2 branches, 7 steps, 0 file versions
                 exit 0
             "#]],
         );
@@ -547,6 +547,7 @@ fn damage_is_listed_and_the_rest_is_copied() {
             &expect![[r#"
                 1 item marked as missing: lost earlier, or removed by `rath forget`
                 intact: 12 rows, 9 steps, 10935 bytes
+                files not checked: the steps name some, and the file holds none
                 exit 0
             "#]],
         );
@@ -614,7 +615,7 @@ fn a_bundle_goes_from_store_to_store() {
         fixture.check(
             &["verify", "b.rath"],
             &expect![[r#"
-                intact: 12 rows, 10 steps, 11249 bytes
+                intact: 14 rows, 10 steps, 1 file version, 11654 bytes
                 exit 0
             "#]],
         );
@@ -635,6 +636,7 @@ fn a_bundle_goes_from_store_to_store() {
             &["import", "b.rath"],
             &expect![[r#"
                 S1
+                ! its files are in .rath/workspace
                 ! already in the store; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -795,7 +797,7 @@ fn forget_removes_text_and_gc_frees_space() {
         fixture.check(
             &["verify", &id],
             &expect![[r#"
-                intact: 10 steps
+                intact: 10 steps, 1 file version
                 exit 0
             "#]],
         );
@@ -804,7 +806,7 @@ fn forget_removes_text_and_gc_frees_space() {
             &["verify", "b.rath"],
             &expect![[r#"
                 1 step without its text: removed by `rath forget`
-                intact: 12 rows, 10 steps, 11291 bytes
+                intact: 14 rows, 10 steps, 1 file version, 11696 bytes
                 exit 0
             "#]],
         );

@@ -44,7 +44,7 @@ fn versions_are_checked_out_compared_and_restored() {
         "#]],
         );
         fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
-            {"directory":"now","files":3,"forgotten":[],"shared":"ac7bf4228785c0d3263209c0592326242f4d2bc3abb7d88122fc569af96e6c7c","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"directory":"now","files":3,"forgotten":[],"missing":[],"shared":"ac7bf4228785c0d3263209c0592326242f4d2bc3abb7d88122fc569af96e6c7c","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         fixture.check(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::id::{Digest, SHORT_ID_DIGITS, StepId};
+use crate::id::{Digest, ObjectId, SHORT_ID_DIGITS, StepId};
 
 /// The number of damages that a report lists; it counts the rest.
 ///
@@ -44,6 +44,16 @@ pub struct Report {
     pub gone: u64,
     /// The number of steps with a redacted chunk.
     pub withheld: u64,
+    /// True if the file is of a kind that holds all versions of files which its steps name, or says which are missing.
+    pub has_files: bool,
+    /// The number of rows that hold the version of a file.
+    pub files: u64,
+    /// The number of rows that hold the version of a directory.
+    pub directories: u64,
+    /// The number of versions that the file declares as absent: not found when it was written, or forgotten.
+    pub gone_objects: u64,
+    /// The number of versions that steps name, for a file of a kind that holds none.
+    pub absent_objects: u64,
     /// The number of rows that were cut off when a writer died.
     ///
     /// They are no damage: such a row was never acknowledged.
@@ -67,8 +77,9 @@ impl Report {
     /// Missing parents and payloads are not counted, since they follow from damage elsewhere, unless there is no other
     /// damage.
     pub fn damaged_places(&self) -> u64 {
-        let is_consequence =
-            |damage: &&Damage| matches!(damage.fault, Fault::MissingParent(_) | Fault::MissingPayload(_));
+        let is_consequence = |damage: &&Damage| {
+            matches!(damage.fault, Fault::MissingParent(_) | Fault::MissingPayload(_) | Fault::MissingObject(_))
+        };
         let consequences = self.damage.iter().filter(is_consequence).count();
         let all = self.damage.len();
         (if consequences == all { all } else { all - consequences }) as u64 + self.unlisted
@@ -205,6 +216,18 @@ pub enum Fault {
     /// The payload does not match its digest.
     #[error("the payload does not match its digest")]
     DigestMismatch,
+    /// The version of a file or directory does not match its id, or cannot be read.
+    #[error("the version of a file does not match its id")]
+    ObjectMismatch,
+    /// The version of a file or directory is larger than any that is stored.
+    #[error("the version of a file is too large")]
+    ObjectTooLarge,
+    /// Neither a step nor a directory before it names the version.
+    #[error("nothing before it names this version of a file")]
+    UnnamedObject,
+    /// A version that a step or a directory names is not in the file.
+    #[error("version {0:.SHORT_ID_DIGITS$} of a file is not in the file")]
+    MissingObject(ObjectId),
     /// The closing row has a wrong number of steps.
     #[error("the closing row counts {counted} steps, the file has {found}")]
     StepCount {

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::objects::Object;
 use super::row::{MAX_NUMBER, RowWriter, Signature, WriterInfo};
 use super::scanner::AppendPosition;
-use super::{CodecError, MAX_ROW_BYTES, VERSION_WITH_MARKS, VERSION_WITHOUT_MARKS};
+use super::{CodecError, MAX_ROW_BYTES, VERSION_WITH_FILES, VERSION_WITH_MARKS, VERSION_WITHOUT_MARKS};
 use crate::id::{BranchId, Digest};
 use crate::record::Record;
 use crate::step::Step;
@@ -49,10 +50,16 @@ impl Encoder {
         Encoder::with_version(VERSION_WITH_MARKS)
     }
 
+    /// Starts a file that is written at once, and holds the versions of files that its steps name: after all steps, each after the
+    /// directory that names it.
+    pub fn with_files() -> Self {
+        Encoder::with_version(VERSION_WITH_FILES)
+    }
+
     fn with_version(version: u64) -> Self {
         let mut out = Vec::new();
         let rows = RowWriter::start(&mut out, version);
-        let has_marks = version >= VERSION_WITH_MARKS;
+        let has_marks = version == VERSION_WITH_MARKS;
         Encoder { out, rows, steps: 0, payloads: HashSet::new(), has_marks }
     }
 
@@ -141,6 +148,11 @@ impl Encoder {
         self.push_row(|rows, out| rows.step(out, step, signature))?;
         self.steps += 1;
         Ok(())
+    }
+
+    /// Adds a version of a file or of a directory to a file that was started with [`Encoder::with_files`].
+    pub fn push_object(&mut self, object: &Object) -> Result<(), CodecError> {
+        self.push_row(|rows, out| rows.object(out, object))
     }
 
     fn push_row(&mut self, write: impl FnOnce(&mut RowWriter, &mut Vec<u8>)) -> Result<(), CodecError> {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::CodecError;
 use super::damage::{Fault, Report};
+use super::objects::{ObjectSink, SkipObjects, add_missing, hand_over};
 use super::row::{Signature, WriterInfo};
 use super::scanner::{AppendPosition, IntactRow, IntactStep, RowLocation, RowScanner};
 use crate::id::{BranchId, Digest, StepId};
@@ -87,9 +88,16 @@ impl Reader {
         Reader::default()
     }
 
-    /// Processes the next bytes.
+    /// Processes the next bytes. Versions of files are passed over.
     pub fn feed(&mut self, block: &[u8]) {
-        self.scanner.feed(block, &mut |_, row| self.linker.add(row));
+        self.feed_with(block, &mut SkipObjects);
+    }
+
+    /// Processes the next bytes, and hands the versions of files to `sink`.
+    pub fn feed_with(&mut self, block: &[u8], sink: &mut dyn ObjectSink) {
+        let linker = &mut self.linker;
+        self.scanner
+            .feed(block, &mut |report, row| hand_over(report, row, sink).into_iter().for_each(|row| linker.add(row)));
     }
 
     /// Sets the function that finds steps in the files of other sessions.
@@ -104,14 +112,22 @@ impl Reader {
     }
 
     /// Processes the end of the file and returns its contents.
-    pub fn finish(mut self) -> Result<FileContents, CodecError> {
-        self.scanner.finish(&mut |_, row| self.linker.add(row))?;
+    pub fn finish(self) -> Result<FileContents, CodecError> {
+        self.finish_with(&mut SkipObjects)
+    }
+
+    /// Processes the end of a file that was read with [`Reader::feed_with`], and returns its contents.
+    pub fn finish_with(mut self, sink: &mut dyn ObjectSink) -> Result<FileContents, CodecError> {
+        let linker = &mut self.linker;
+        self.scanner
+            .finish(&mut |report, row| hand_over(report, row, sink).into_iter().for_each(|row| linker.add(row)))?;
         if let Some(line) = self.scanner.cut_line() {
             self.linker.remove_from(line);
         }
         let (position, writer) = (self.scanner.position(), self.scanner.writer().cloned());
         let mut report = self.scanner.report;
         self.linker.link_deferred(&mut report);
+        add_missing(&mut report, sink);
         report.damage.sort_by_key(|damage| damage.line);
         let payloads = self.linker.payloads.keys().copied().collect();
         let elsewhere =
@@ -173,6 +189,8 @@ impl StepLinker {
                     None => _ = self.gone.entry(name).or_insert(location),
                 }
             }
+            // Versions are handed to a sink.
+            IntactRow::Object(..) => {}
             IntactRow::Step(step) if self.missing_references(&step).is_empty() => self.link(step),
             IntactRow::Step(step) => {
                 self.deferred.push(IntactStep { json: Cow::Owned(step.json.into_owned()), ..step });

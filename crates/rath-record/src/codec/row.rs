@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::damage::Fault;
-use crate::id::{self, BranchId, Digest, Seal, StepId, Timestamp};
+use super::objects::{Object, ObjectContent, ObjectKind};
+use crate::id::{self, BranchId, Digest, ObjectId, Seal, StepId, Timestamp};
 use crate::payload::Payload;
 use crate::step::{Stamp, Step};
 use crate::usage::Usage;
@@ -58,6 +59,8 @@ pub(crate) enum RowContent<'a> {
     Payload(Digest, PayloadText<'a>),
     /// An id or digest that is declared as absent: lost, withheld, or in the file of another session.
     Gone(Digest, Option<BranchId>),
+    /// A version of a file or of a directory.
+    Object(Object),
     /// A writer opened the file, in version 1 perhaps after `cut` bytes of a row that was cut off.
     Open {
         cut: u64,
@@ -181,6 +184,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
         parse_payload(row)?
     } else if row.skip(r#""gone":""#).is_ok() {
         parse_gone(row)?
+    } else if row.skip(r#""object":""#).is_ok() {
+        parse_object(row)?
     } else if row.skip(r#""open":"#).is_ok() {
         parse_open(row)?
     } else {
@@ -245,6 +250,31 @@ fn parse_gone(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
     }
     row.expect_end("}")?;
     Ok(RowContent::Gone(name, elsewhere))
+}
+
+fn parse_object(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
+    let id = ObjectId::from_hex(row.take(ObjectId::HEX_DIGITS)?.as_bytes()).ok_or(Fault::NotARow)?;
+    row.skip("\",")?;
+    let kinds = [ObjectKind::Blob, ObjectKind::Tree];
+    let kind = kinds.into_iter().find(|kind| row.skip(&format!(r#""{}":"#, kind.name())).is_ok());
+    let content = if let Some(kind) = kind {
+        let bytes = row.parse_number()?;
+        row.skip(r#","zlib":""#)?;
+        let text = row.0.strip_suffix("\"}").ok_or(Fault::NotARow)?;
+        let zlib = BASE64.decode(text).map_err(|_| Fault::NotARow)?;
+        ObjectContent::Here { kind, bytes, zlib }
+    } else if row.skip(r#""missing":true"#).is_ok() {
+        row.expect_end("}")?;
+        ObjectContent::Missing
+    } else {
+        row.skip(r#""forgotten":"#)?;
+        let bytes = row.parse_number()?;
+        row.skip(r#","digest":""#)?;
+        let digest = row.parse_digest()?;
+        row.expect_end("\"}")?;
+        ObjectContent::Forgotten { bytes, digest }
+    };
+    Ok(RowContent::Object(Object { id, content }))
 }
 
 fn parse_open(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
@@ -413,6 +443,27 @@ impl RowWriter {
                 push(out, r#","in":""#);
                 push(out, &file.to_string());
                 out.push(b'"');
+            }
+        });
+    }
+
+    pub(crate) fn object(&mut self, out: &mut Vec<u8>, object: &Object) {
+        self.push_chained(out, |out| {
+            push(out, r#""object":""#);
+            push_hex(out, &object.id.0);
+            push(out, "\",");
+            match &object.content {
+                ObjectContent::Here { kind, bytes, zlib } => {
+                    push(out, &format!(r#""{}":{bytes},"zlib":""#, kind.name()));
+                    let start = out.len();
+                    out.resize(start + zlib.len().div_ceil(3) * 4, 0);
+                    BASE64.encode_slice(zlib, &mut out[start..]).expect("the buffer has the length of the text");
+                    out.push(b'"');
+                }
+                ObjectContent::Missing => push(out, r#""missing":true"#),
+                ObjectContent::Forgotten { bytes, digest } => {
+                    push(out, &format!(r#""forgotten":{bytes},"digest":"{digest}""#));
+                }
             }
         });
     }

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
+use super::objects::{Object, ObjectContent, ObjectKind};
 use super::row::{self, ParentIds, ROW_START, Row, RowBody, RowContent, Signature, StepRow, WriterInfo};
-use super::{CodecError, FORMAT_VERSION, MAX_ROW_BYTES, VERSION_WITH_MARKS};
+use super::{CodecError, FORMAT_VERSION, MAX_ROW_BYTES, VERSION_WITH_FILES, VERSION_WITH_MARKS};
 use crate::chunk::Chunk;
 use crate::id::{BranchId, Digest, Seal, StepId};
 use crate::payload::Payload;
@@ -67,6 +68,8 @@ pub(crate) enum IntactRow<'a> {
     Payload(RowLocation, Digest, Payload),
     /// An id or digest that is declared as absent, and the session whose file has it.
     Gone(RowLocation, Digest, Option<BranchId>),
+    /// A version of a file. Its content is not checked yet.
+    Object(RowLocation, Object),
 }
 
 /// An undamaged step: its id matches its parents and its chunk's JSON.
@@ -204,7 +207,7 @@ impl RowScanner {
 
     /// Returns true if rows say that all rows before them are durable.
     fn has_marks(&self) -> bool {
-        self.version.is_some_and(|version| version >= VERSION_WITH_MARKS)
+        self.version == Some(VERSION_WITH_MARKS)
     }
 
     /// Returns the location at which the file can be continued; `None` if it has no row.
@@ -331,6 +334,7 @@ impl RowScanner {
             }
             RowBody::Header { version } => {
                 self.version.get_or_insert(version);
+                self.report.has_files |= version == VERSION_WITH_FILES;
                 (None, false, None)
             }
             RowBody::Chained { prev, after_sync, content, .. } => (Some(prev), after_sync, Some(content)),
@@ -379,6 +383,14 @@ impl RowScanner {
             Some(RowContent::Gone(name, elsewhere)) => {
                 self.report.gone += u64::from(elsewhere.is_none());
                 emit(&mut self.report, IntactRow::Gone(location, name, elsewhere));
+            }
+            Some(RowContent::Object(object)) => {
+                match object.content {
+                    ObjectContent::Here { kind: ObjectKind::Blob, .. } => self.report.files += 1,
+                    ObjectContent::Here { kind: ObjectKind::Tree, .. } => self.report.directories += 1,
+                    ObjectContent::Missing | ObjectContent::Forgotten { .. } => self.report.gone_objects += 1,
+                }
+                emit(&mut self.report, IntactRow::Object(location, object));
             }
             Some(RowContent::Open { writer, .. }) => self.writer = Some(writer),
             Some(RowContent::End { steps }) => {

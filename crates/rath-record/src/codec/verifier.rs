@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::CodecError;
 use super::damage::{Damage, Fault, Report};
+use super::objects::{ObjectSink, SkipObjects, add_missing, hand_over};
 use super::scanner::{IntactRow, IntactStep, RowScanner};
 use crate::id::{Digest, StepId};
 
@@ -79,20 +80,41 @@ impl Verifier {
         }
     }
 
-    /// Processes the next bytes.
+    /// Processes the next bytes. Versions of files are passed over.
     pub fn feed(&mut self, block: &[u8]) {
-        self.scanner.feed(block, &mut |_, row| self.references.add(&row));
+        self.feed_with(block, &mut SkipObjects);
+    }
+
+    /// Processes the next bytes, and hands the versions of files to `sink`, once each.
+    pub fn feed_with(&mut self, block: &[u8], sink: &mut dyn ObjectSink) {
+        let (references, is_first_pass) = (&mut self.references, self.report.is_none());
+        self.scanner.feed(block, &mut |report, row| {
+            let row = if is_first_pass { hand_over(report, row, sink) } else { Some(row) };
+            row.into_iter().for_each(|row| references.add(&row));
+        });
     }
 
     /// Processes the end of the file.
     ///
     /// Returns the report, or `None` if the file has to be read again from its beginning.
     pub fn end(&mut self) -> Result<Option<Report>, CodecError> {
-        self.scanner.finish(&mut |_, row| self.references.add(&row))?;
+        self.end_with(&mut SkipObjects)
+    }
+
+    /// Processes the end of a file that is read with [`Verifier::feed_with`].
+    pub fn end_with(&mut self, sink: &mut dyn ObjectSink) -> Result<Option<Report>, CodecError> {
+        let (references, is_first_pass) = (&mut self.references, self.report.is_none());
+        self.scanner.finish(&mut |report, row| {
+            let row = if is_first_pass { hand_over(report, row, sink) } else { Some(row) };
+            row.into_iter().for_each(|row| references.add(&row));
+        })?;
         if let Some(line) = self.scanner.cut_line() {
             self.references.next_pass.retain(|_, damage| damage.line < line);
         }
-        let scanned = std::mem::take(&mut self.scanner).report;
+        let mut scanned = std::mem::take(&mut self.scanner).report;
+        if is_first_pass {
+            add_missing(&mut scanned, sink);
+        }
         let report = self.report.get_or_insert(scanned);
         let mut missing = self.references.end_pass();
         missing.sort_by_key(|damage| (damage.line, damage.fault.to_string()));
@@ -123,6 +145,7 @@ impl ReferenceTracker {
                 }
             }
             IntactRow::Gone(location, name, _) => self.found(name.0, location.n),
+            IntactRow::Object(..) => {}
             IntactRow::Step(IntactStep { location, id, parents, chunk, .. }) => {
                 self.found(id.0, location.n);
                 if !self.full && (self.pass == 0 || location.n >= self.collected_up_to) {

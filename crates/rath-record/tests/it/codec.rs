@@ -162,10 +162,10 @@ fn equal_history_has_equal_ids_for_any_writer_and_time() {
 fn a_newer_version_gets_a_clear_error() {
     let file = String::from_utf8(encode(&record("user hi"))).expect("UTF-8");
     let (header, rest) = file.split_once('\n').expect("a header");
-    let newer = reseal(&header.replace("\"version\":1}", "\"version\":3,\"more\":true}"));
+    let newer = reseal(&header.replace("\"version\":1}", "\"version\":4,\"more\":true}"));
     let error = codec::read(format!("{newer}\n{rest}").as_bytes()).expect_err("newer");
     assert_eq!(error, CodecError::NewerVersion { found: FORMAT_VERSION + 1 });
-    assert_eq!(error.to_string(), "the file has format version 3; this program reads versions up to 2");
+    assert_eq!(error.to_string(), "the file has format version 4; this program reads versions up to 3");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn spellings(file: &str) -> Vec<Vec<u8>> {
         (r#""version":1}"#, r#""version":0}"#),
         (r#""version":1}"#, r#""version":1,"more":2}"#),
         (r#""version":1}"#, r#""version":2}"#),
-        (r#""version":1}"#, r#""version":3}"#),
+        (r#""version":1}"#, r#""version":4}"#),
         (r#""n":2,"#, r#""n":2,"after_sync":true,"#),
         (r#""n":2,"#, r#""n":2,"after_sync":false,"#),
         (r#""kind":"forked""#, r#""kind":"spooned""#),

@@ -163,7 +163,7 @@ impl From<rath_workspace::Error> for Error {
     fn from(error: rath_workspace::Error) -> Self {
         use rath_workspace::ErrorKind as Kind;
         let kind = match error.kind() {
-            Kind::Damaged => ErrorKind::Damaged,
+            Kind::Damaged | Kind::Missing => ErrorKind::Damaged,
             Kind::Directory => ErrorKind::Place,
             Kind::Merge => ErrorKind::Merge,
             Kind::Format => ErrorKind::Format,

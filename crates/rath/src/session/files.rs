@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
 use rath_record::view::{self, Freshness};
-use rath_record::{Record, StepId};
+use rath_record::{Chunk, Record, Step, StepId};
 
 use super::Session;
 use super::blame::{self, Blame};
+use super::branch_dirs::{BranchDir, BranchDirs};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{self, Command, ExitStatus, Sandbox};
 use crate::session::{Error, Result};
-use crate::workspace::{self, Bisect, TempCheckout};
+use crate::workspace::{self, Bisect, CheckedOut, TempCheckout};
 
 /// The result of a checkout.
 ///
@@ -24,6 +26,8 @@ pub struct CheckoutReport {
     pub files: u64,
     /// The paths of the files that were not written, because their content was forgotten.
     pub forgotten: Vec<String>,
+    /// The paths of the files and directories that were not written, because their content is missing or damaged.
+    pub missing: Vec<String>,
 }
 
 /// The result of a bisection.
@@ -59,13 +63,16 @@ impl Session {
         self.with_versions(move |_, versions| versions.patch(&ours, &theirs)).await
     }
 
-    /// Writes the session's files to a new or empty directory, without those whose content was [forgotten](crate::Store::forget).
+    /// Writes the session's files to a new or empty directory, without those whose content was [forgotten](crate::Store::forget) or is
+    /// not stored.
     pub async fn checkout(&self, into: impl AsRef<Path>) -> Result<CheckoutReport> {
         let (tree, into) = (self.known_tree()?, into.as_ref().to_owned());
         let written = self.with_versions(move |_, versions| {
-            let forgotten = versions.checkout(&tree, &into)?;
-            let files = versions.files(&tree)?.len() - forgotten.len();
-            Ok(CheckoutReport { files: files as u64, forgotten })
+            let CheckedOut { files, left_out } = versions.checkout(&tree, &into)?;
+            let (forgotten, missing): (Vec<_>, Vec<_>) = left_out.into_iter().partition(|file| file.is_forgotten);
+            let [forgotten, missing] =
+                [forgotten, missing].map(|list| list.into_iter().map(|file| file.path).collect());
+            Ok(CheckoutReport { files, forgotten, missing })
         });
         written.await
     }
@@ -90,7 +97,24 @@ impl Session {
     /// None if the session works outside this machine, or in an overlay that is mounted only while it is in use.
     pub async fn update_files(&self) -> Result<Option<PathBuf>> {
         self.refuse_conflicts()?;
-        self.with_dir(|_, dir| Ok(dir.permanent_path().map(Path::to_owned))).await
+        let (tree, before) = (self.tree(), self.tree_before_decisions());
+        let update = move |dirs: &BranchDirs, dir: Arc<BranchDir>| {
+            // A directory that has the files from before the decisions gets them. One with other files is the user's.
+            if let (Some(tree), Some(before)) = (tree, before)
+                && dirs.observe(&dir, Some(&tree), None)?.is_some_and(|observed| observed.tree == before)
+            {
+                dir.restore(&tree)?;
+            }
+            Ok(dir.permanent_path().map(Path::to_owned))
+        };
+        self.with_dir(update).await
+    }
+
+    /// Returns the tree before the decisions about conflicts that are the newest steps; none if there are none.
+    fn tree_before_decisions(&self) -> Option<Tree> {
+        let is_decision = |step: &&Step| matches!(step.chunk(), Chunk::Decided(_));
+        let first = self.as_record().newest_first().take_while(is_decision).last()?;
+        view::tree(&Record::at(first.parents().first()?.step()?.clone()))
     }
 
     /// Returns the step that wrote each line of a file; none if there is no such file.

@@ -6,7 +6,6 @@
 use rath_record::Step;
 use rath_record::chunk::Adopted;
 
-use super::placement::Placement;
 use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 
@@ -57,7 +56,7 @@ impl Session {
     pub fn adopt(mut self, by: impl Into<String>) -> Self {
         if self.is_guest() {
             self.live.ownership = Ownership::Own;
-            self.live.place = Placement::default();
+            self.live.place = self.live.place.without_dirs();
             self.push(Adopted::new(by));
         }
         self

@@ -16,7 +16,7 @@ use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
-use crate::store::{Store, key_within_reach, path_within_reach, rath_dir};
+use crate::store::{Store, key_within_reach, path_within_reach};
 
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
 #[derive(Clone, Default)]
@@ -28,6 +28,8 @@ pub(super) struct Placement {
     /// For a merged branch, the branch whose directory it may take over. Filled on first use if the session was opened
     /// from a store.
     takes_over_from: Arc<OnceLock<Option<TakeOver>>>,
+    /// The directory in whose `.rath` the versions of files are that came with the session.
+    pub(super) files_in: Option<Arc<Path>>,
 }
 
 /// A branch, and the last known tree in its directory.
@@ -42,7 +44,17 @@ impl Placement {
 
     /// Returns the placement of a fork.
     pub(super) fn for_fork(&self) -> Self {
-        Placement { branch_dirs: self.branch_dirs.clone(), ..Placement::default() }
+        Placement { branch_dirs: self.branch_dirs.clone(), files_in: self.files_in.clone(), ..Placement::default() }
+    }
+
+    /// Returns the placement of a session that has no place any more.
+    pub(super) fn without_dirs(&self) -> Self {
+        Placement { files_in: self.files_in.clone(), ..Placement::default() }
+    }
+
+    /// Returns the directories of the session's branches, if they are known.
+    pub(super) fn known_branch_dirs(&self) -> Option<&Arc<BranchDirs>> {
+        self.branch_dirs.get()
     }
 
     /// Returns the placement of a session that does the work of a call in `session`.
@@ -177,46 +189,6 @@ impl Session {
         })?;
         let sandbox = Sandbox::open(place.as_str())?;
         Ok(self.live.place.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
-    }
-
-    /// Returns the stored versions of the session's files.
-    pub(super) fn versions(&self) -> Result<Versions> {
-        if self.live.place.branch_dirs.get().is_none() && self.replaying().is_none() {
-            if self.is_guest() {
-                return self.guest_versions();
-            }
-            if let Some(versions) = self.forgotten_place().and_then(|place| recorded_versions(&place)) {
-                return versions;
-            }
-        }
-        let branch_dirs = self.branch_dirs()?;
-        let versions = branch_dirs.versions()?;
-        versions.cloned().ok_or_else(|| {
-            let message = format!("no versions of files are stored for {}", branch_dirs.sandbox().uri());
-            Error::new(ErrorKind::Place, message).with_session(self)
-        })
-    }
-
-    /// Opens the versions of a guest's files for reading, if there are some at the place that the guest names.
-    fn guest_versions(&self) -> Result<Versions> {
-        let versions = self.place().and_then(|place| recorded_versions(&place));
-        versions.unwrap_or_else(|| Err(self.guest_error("read its files")))
-    }
-
-    /// Returns the place that the session had before a step was forgotten, if it has none since.
-    ///
-    /// The step may have been one that gave it another place, so [`to`](Session::to) has to name the place again. Versions of
-    /// files can still be read there. See [`Store::forget`](crate::Store::forget).
-    pub fn forgotten_place(&self) -> Option<Place> {
-        if self.place().is_some() {
-            return None;
-        }
-        let find = |step: &Step| match step.chunk() {
-            Chunk::Adopted(_) => Some(None),
-            Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
-            _ => None,
-        };
-        self.record.find_newest(find).flatten()
     }
 
     /// Returns the newest tree on the record, or an error that says how to get one.
@@ -535,15 +507,4 @@ fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
 /// Returns true for chunks that record an observation of the workspace.
 pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
     matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
-}
-
-/// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
-fn recorded_versions(place: &Place) -> Option<Result<Versions>> {
-    let sandbox = Sandbox::open(place.as_str()).ok()?;
-    let directory = sandbox.directory()?.join(RATH_DIR).join("workspace");
-    let open = || {
-        rath_dir::check(&directory)?;
-        Versions::open_read_only(&directory)
-    };
-    directory.is_dir().then(open)
 }

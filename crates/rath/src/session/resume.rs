@@ -59,7 +59,7 @@ impl Store {
 
 impl StoredSession {
     /// Reads a session. Blocks.
-    fn read(store: &Store, branch: BranchId) -> Result<Self> {
+    pub(crate) fn read(store: &Store, branch: BranchId) -> Result<Self> {
         let stored = store.read_branch(branch)?;
         let is_own = store.is_own(&stored);
         let StoredBranch { summary, head, damage, .. } = stored;

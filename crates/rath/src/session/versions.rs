@@ -8,7 +8,7 @@ use std::path::Path;
 use rath_record::Digest;
 use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree, UnkeptReason};
 use rath_workspace::{
-    ChangeKind, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, TempCheckout, TreeFile, TreeId,
+    ChangeKind, CheckedOut, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, TempCheckout, TreeFile, TreeId,
     UntrackedReason,
 };
 
@@ -18,6 +18,12 @@ use crate::error::ErrorKind;
 /// The stored versions of a session's files.
 #[derive(Clone)]
 pub(crate) struct Versions(Objects);
+
+impl From<Objects> for Versions {
+    fn from(objects: Objects) -> Self {
+        Versions(objects)
+    }
+}
 
 impl Versions {
     /// Opens the directory that holds the versions.
@@ -56,9 +62,9 @@ impl Versions {
         Ok(self.0.files(tree_id(tree)?)?)
     }
 
-    /// Writes a tree to a new or empty directory. Returns the paths of the files whose content was removed.
-    pub(crate) fn checkout(&self, tree: &Tree, into: &Path) -> Result<Vec<String>> {
-        Ok(self.0.checkout(tree_id(tree)?, into)?.into_iter().map(|file| file.path).collect())
+    /// Writes a tree to a new or empty directory, as far as it is stored.
+    pub(crate) fn checkout(&self, tree: &Tree, into: &Path) -> Result<CheckedOut> {
+        Ok(self.0.checkout(tree_id(tree)?, into)?)
     }
 
     /// Writes a tree to a directory that is removed when the result is dropped.

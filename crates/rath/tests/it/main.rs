@@ -6,6 +6,8 @@ mod blocking;
 mod budget;
 #[cfg(unix)]
 mod builtin;
+#[cfg(unix)]
+mod bundle;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod compile;

@@ -1,0 +1,140 @@
+//! The folders in which the versions of a session's files are looked for.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_record::{Chunk, Step};
+use rath_workspace::Objects;
+
+use super::versions::{self, Versions};
+use super::{Error, Result, Session};
+use crate::error::ErrorKind;
+use crate::place::Place;
+use crate::sandbox::{RATH_DIR, Sandbox};
+use crate::store::{make_folder, rath_dir};
+
+/// The folder of versions, in the `.rath` of a directory.
+const VERSIONS_DIR: &str = "workspace";
+
+impl Session {
+    /// Names the directory in whose `.rath` the versions of files are that came with the session: that of the [`Bundle`](crate::Bundle)
+    /// which it was imported from. They are read there if the session has no place of its own.
+    pub fn with_files_in(mut self, directory: impl AsRef<Path>) -> Self {
+        self.live.place.files_in = Some(Arc::from(directory.as_ref()));
+        self
+    }
+
+    /// Returns the stored versions of the session's files.
+    pub(super) fn versions(&self) -> Result<Versions> {
+        if self.live.place.known_branch_dirs().is_none() && self.replaying().is_none() {
+            if self.is_guest() {
+                return self.guest_versions();
+            }
+            if let Some(versions) = self.forgotten_place().and_then(|place| recorded_versions(&place)) {
+                return versions;
+            }
+            if self.place().is_none()
+                && let Some(versions) = self.imported_versions()
+            {
+                return versions;
+            }
+        }
+        let branch_dirs = self.branch_dirs()?;
+        let versions = branch_dirs.versions()?;
+        versions.cloned().ok_or_else(|| {
+            let message = format!("no versions of files are stored for {}", branch_dirs.sandbox().uri());
+            Error::new(ErrorKind::Place, message).with_session(self)
+        })
+    }
+
+    /// Opens the versions of a guest's files for reading: those that it came with, or else those at the place that it names.
+    fn guest_versions(&self) -> Result<Versions> {
+        let tree = self.tree().and_then(|tree| versions::tree_id(&tree).ok());
+        let has_files = |versions: &Versions| tree.is_none_or(|tree| versions.objects().has_tree(tree));
+        let (mut imported, placed) =
+            (self.imported_versions(), self.place().and_then(|place| recorded_versions(&place)));
+        if matches!((&imported, &placed), (Some(Ok(versions)), Some(_)) if !has_files(versions)) {
+            imported = None;
+        }
+        imported.or(placed).unwrap_or_else(|| Err(self.guest_error("read its files")))
+    }
+
+    /// Opens the versions for reading that came with the session; none if there are none.
+    pub(super) fn imported_versions(&self) -> Option<Result<Versions>> {
+        self.live.place.files_in.as_deref().and_then(versions_in)
+    }
+
+    /// Opens all folders for reading that may have versions of the session's files. Blocks.
+    pub(crate) fn version_folders(&self) -> Vec<Objects> {
+        let opened = self.version_dirs().into_iter().filter_map(|directory| versions_in(&directory)?.ok());
+        opened.map(|versions| versions.objects().clone()).collect()
+    }
+
+    /// Returns the directories in whose `.rath` versions of the session's files may be: its place, the places that it had since it
+    /// is the user's own, and that of the files that it came with. Blocks.
+    pub(crate) fn version_dirs(&self) -> Vec<PathBuf> {
+        let mut directories: Vec<_> =
+            self.live.place.files_in.iter().map(|directory| directory.to_path_buf()).collect();
+        let mut add = |place: &Place| {
+            let sandbox = Sandbox::open(place.as_str()).ok();
+            directories.extend(sandbox.as_ref().and_then(Sandbox::directory).map(Path::to_owned));
+        };
+        self.place().iter().chain(&self.forgotten_place()).for_each(&mut add);
+        // The places of a guest are those that others chose. The last one can be looked at, as before.
+        if !self.is_guest() {
+            let is_adoption = |step: &&Step| matches!(step.chunk(), Chunk::Adopted(_));
+            for step in self.as_record().newest_first().take_while(|step| !is_adoption(step)) {
+                if let Chunk::Placed(placed) = step.chunk() {
+                    add(&Place::from_record(&placed.place));
+                }
+            }
+        }
+        let mut canonical: Vec<_> = directories.into_iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let mut seen = HashSet::new();
+        canonical.retain(|path| seen.insert(path.clone()));
+        canonical
+    }
+
+    /// Returns the place that the session had before a step was forgotten, if it has none since.
+    ///
+    /// The step may have been one that gave it another place, so [`to`](Session::to) has to name the place again. Versions of
+    /// files can still be read there. See [`Store::forget`](crate::Store::forget).
+    pub fn forgotten_place(&self) -> Option<Place> {
+        if self.place().is_some() {
+            return None;
+        }
+        let find = |step: &Step| match step.chunk() {
+            Chunk::Adopted(_) => Some(None),
+            Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
+            _ => None,
+        };
+        self.as_record().find_newest(find).flatten()
+    }
+}
+
+/// Opens the folder of versions of a directory, and creates it if it is missing. Blocks.
+pub(crate) fn open_versions(directory: &Path) -> Result<Objects> {
+    let own = directory.join(RATH_DIR);
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, format_args!("cannot store files in {}", own.display())).because(error)
+    };
+    rath_dir::check(&own).map_err(failed)?;
+    make_folder(&own).map_err(failed)?;
+    Ok(Objects::open(&own.join(VERSIONS_DIR))?)
+}
+
+/// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
+fn recorded_versions(place: &Place) -> Option<Result<Versions>> {
+    versions_in(Sandbox::open(place.as_str()).ok()?.directory()?)
+}
+
+/// Opens the versions in a directory for reading; none if there are none.
+pub(crate) fn versions_in(directory: &Path) -> Option<Result<Versions>> {
+    let folder = directory.join(RATH_DIR).join(VERSIONS_DIR);
+    let open = || {
+        rath_dir::check(&folder)?;
+        Versions::open_read_only(&folder)
+    };
+    folder.is_dir().then(open)
+}
