@@ -89,6 +89,14 @@ fn a_fork_of_a_new_session_brings_its_files_to_the_directory() {
 }
 
 #[test]
+fn losing_tries_are_repeated_on_their_own_files() {
+    let (folder, fresh) = (folder(&[]), rath_test_support::temp_dir());
+    let session = best_of_three(&folder);
+    let repeat = session.repeat(rath::tool::builtin::all(), Sandbox::local(fresh.path()));
+    assert_eq!(block_on(repeat).expect("repeated").to_string(), "exact: 8 requests, 4 calls, 6 files");
+}
+
+#[test]
 fn work_aside_that_is_merged_later_brings_its_files() {
     let folder = folder(&[]);
     let mut session = work(placed(&folder), &[&["echo a > a.txt"]]);
