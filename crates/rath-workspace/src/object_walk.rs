@@ -19,6 +19,10 @@ pub struct ObjectWalk<'a> {
     absences: Vec<AbsenceList>,
     seen: HashSet<(ObjectId, ObjectKind)>,
     rest: Vec<PendingObject>,
+    /// Returns true for the paths that are not read.
+    hides: Option<&'a dyn Fn(&str) -> bool>,
+    /// The objects at these paths. One that is at another path too is read there.
+    hidden: Vec<PendingObject>,
 }
 
 /// An object that is to be read.
@@ -72,6 +76,8 @@ pub enum WalkedContent {
     },
     /// The object is stored, and is damaged.
     Damaged(Error),
+    /// The object was not read: see [`ObjectWalk::hiding`].
+    Hidden,
 }
 
 impl Objects {
@@ -99,7 +105,15 @@ impl Objects {
         let pending = |(id, kind)| PendingObject { id, kind, root: id, path: None };
         let mut rest: Vec<_> = roots.into_iter().map(pending).collect();
         rest.reverse();
-        ObjectWalk { folders, absences, seen: HashSet::new(), rest }
+        ObjectWalk { folders, absences, seen: HashSet::new(), rest, hides: None, hidden: Vec::new() }
+    }
+}
+
+impl<'a> ObjectWalk<'a> {
+    /// Does not read what is only at paths for which `hides` returns true. These objects come last.
+    pub fn hiding(mut self, hides: Option<&'a dyn Fn(&str) -> bool>) -> Self {
+        self.hides = hides;
+        self
     }
 }
 
@@ -107,14 +121,18 @@ impl Iterator for ObjectWalk<'_> {
     type Item = WalkedObject;
 
     fn next(&mut self) -> Option<WalkedObject> {
-        let pending = loop {
-            let pending = self.rest.pop()?;
+        let (pending, is_hidden) = loop {
+            let (pending, is_hidden) = match self.rest.pop() {
+                Some(pending) => (pending, false),
+                None => (self.hidden.pop()?, true),
+            };
             let is_empty_tree = pending.id == EMPTY_TREE && pending.kind == ObjectKind::Tree;
             if !is_empty_tree && self.seen.insert((pending.id, pending.kind)) {
-                break pending;
+                break (pending, is_hidden);
             }
         };
-        let content = match (self.read(&pending), pending.kind) {
+        let content = if is_hidden { WalkedContent::Hidden } else { self.read(&pending) };
+        let content = match (content, pending.kind) {
             (WalkedContent::Intact(content), ObjectKind::Tree) => match self.add_entries(&pending, &content) {
                 Ok(()) => WalkedContent::Intact(content),
                 Err(error) => WalkedContent::Damaged(error),
@@ -157,7 +175,9 @@ impl ObjectWalk<'_> {
             if !self.seen.contains(&(entry.id, kind)) {
                 let node = PathNode { parent: pending.path.clone(), name: entry.name.into() };
                 let path = Some(Rc::new(node));
-                self.rest.push(PendingObject { id: entry.id, kind, root: pending.root, path });
+                let is_hidden = self.hides.is_some_and(|hides| hides(&path_text(path.as_deref())));
+                let object = PendingObject { id: entry.id, kind, root: pending.root, path };
+                if is_hidden { self.hidden.push(object) } else { self.rest.push(object) }
             }
         }
         self.rest[first..].reverse();

@@ -4,13 +4,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rath::interchange::{Export, atif, openrath};
+use rath::policy::Mode;
 use rath::provider::Prices;
 use rath::record::draw::{count, one_line};
 use rath::record::graph::{self, Ids};
-use rath::{BundleFiles, LeftOut, LeftOutReason, Session};
+use rath::{BundleFiles, LeftOut, LeftOutReason, Policy, Sandbox, Session};
 
+use crate::configuration::Permissions;
 use crate::output::{self, CommandResult, Exit, Failure};
-use crate::sessions::SessionArg;
+use crate::sessions::{self, SessionArg};
 
 /// Write a session to a file, in one of several formats
 #[derive(clap::Args)]
@@ -67,6 +69,10 @@ pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
 /// Writes a bundle, and notes on stderr which files are not in it.
 async fn write_bundle(session: &Session, to: Option<&Path>, without_files: bool) -> CommandResult {
     let files = if without_files { BundleFiles::LeaveOut } else { BundleFiles::Include };
+    let session = &match files {
+        BundleFiles::Include => session.clone().under(reading_policy(session)?),
+        BundleFiles::LeaveOut => session.clone(),
+    };
     let report = match to {
         Some(path) => session.export_bundle(path, files).await?,
         None => {
@@ -94,6 +100,7 @@ async fn write_bundle(session: &Session, to: Option<&Path>, without_files: bool)
         };
         let why = match left_out.reason {
             LeftOutReason::Secret => "a secret of yours is in it",
+            LeftOutReason::Hidden => "a rule forbids to read it",
             LeftOutReason::Damaged => "damaged",
             LeftOutReason::TooLarge => "too large",
             _ => "not stored here",
@@ -107,6 +114,16 @@ async fn write_bundle(session: &Session, to: Option<&Path>, without_files: bool)
     output::message!("the bundle has {carried}");
     let is_damaged = |left_out: &LeftOut| left_out.reason == LeftOutReason::Damaged;
     Ok(if report.left_out.iter().any(is_damaged) { Exit::Differs } else { Exit::Success })
+}
+
+/// Returns the user's rules about the directory of a session: what no tool may read does not leave in a bundle.
+fn reading_policy(session: &Session) -> Result<Policy, Failure> {
+    // The place of a session that others made is what they say.
+    let place = session.place().filter(|_| !session.is_guest());
+    let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
+    let directory = sandbox.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new(sessions::FILES_DIR));
+    let rules = Permissions::read(Some(directory))?.rules;
+    Ok(Policy::new(Mode::ReadOnly).rules(rules.into_iter().map(|(rule, _)| rule)))
 }
 
 /// Writes a session in a format of another program, and notes on stderr what that format cannot hold.

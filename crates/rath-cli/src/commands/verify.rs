@@ -179,7 +179,11 @@ async fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
             _ => "damaged",
         };
         if report.gone_objects > 0 {
-            writeln!(out, "{} not in it: not stored where it was written, or removed", versions(report.gone_objects))?;
+            writeln!(
+                out,
+                "{} left out when it was written, or removed by `rath forget`",
+                versions(report.gone_objects)
+            )?;
         }
         let [rows, steps] = [count(report.rows, "row"), count(report.steps, "step")];
         let files = if report.has_files { format!(", {}", versions(report.files)) } else { String::new() };

@@ -516,11 +516,11 @@ fn forgotten_and_missing_files_do_not_travel_and_the_rest_does() {
         there.check(
             &["verify", "b.rath"],
             &expect![[r#"
-            1 step without its text: removed by `rath forget`
-            2 file versions not in it: not stored where it was written, or removed
-            intact: 29 rows, 18 steps, 3 file versions, 18205 bytes
-            exit 0
-        "#]],
+                1 step without its text: removed by `rath forget`
+                2 file versions left out when it was written, or removed by `rath forget`
+                intact: 29 rows, 18 steps, 3 file versions, 18205 bytes
+                exit 0
+            "#]],
         );
         there.check(
             &["import", "b.rath"],
@@ -562,5 +562,43 @@ fn forgotten_and_missing_files_do_not_travel_and_the_rest_does() {
             exit 0
         "#]],
         );
+    });
+}
+
+#[test]
+fn a_file_that_no_tool_may_read_does_not_leave_in_a_bundle() {
+    for_each_store("", |fixture| {
+        fixture.write("work/.env", "PASSWORD=4711\n");
+        fixture.write("work/rath.toml", "[permissions]\ndeny = [\"read .env\"]\n");
+        let id = fixture.work(None, "Begin", "echo 1 > n.txt");
+        assert!(object_of(fixture, b"PASSWORD=4711\n").exists(), "a version of it is stored");
+        fixture.check_without_ids(
+            &["export", &id, "--as", "bundle", "-o", "b.rath"],
+            &expect![[r#"
+            ! warning: not in the bundle: .env of step STEP (a rule forbids to read it)
+            ! the bundle has 8 steps and 3 file versions
+            exit 0
+        "#]],
+        );
+        let there = Elsewhere::new(fixture.store);
+        std::fs::rename(fixture.path("b.rath"), there.path("b.rath")).expect("moved");
+        there.check(
+            &["verify", "b.rath"],
+            &expect![[r#"
+                1 file version left out when it was written, or removed by `rath forget`
+                intact: 16 rows, 8 steps, 3 file versions, 11831 bytes
+                exit 0
+            "#]],
+        );
+        assert_eq!(there.printed(&["import", "b.rath"]).lines().last(), Some("exit 0"));
+        there.check(
+            &["checkout", &id, "files"],
+            &expect![[r#"
+            ! wrote 3 files of step ID to files
+            ! warning: .env is left out: its content is not in this copy
+            exit 3
+        "#]],
+        );
+        assert!(there.path("files/n.txt").exists() && !there.path("files/.env").exists());
     });
 }

@@ -127,6 +127,7 @@ fn what_is_not_here_is_listed_until_it_is_stored() {
             crate::WalkedContent::Absent => "absent",
             crate::WalkedContent::Forgotten { .. } => "forgotten",
             crate::WalkedContent::Damaged(_) => "damaged",
+            crate::WalkedContent::Hidden => "hidden",
         };
         walk.map(|walked| format!("{}={}", walked.path, state(walked.content))).collect::<Vec<_>>().join(" ")
     };

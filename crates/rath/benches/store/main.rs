@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rath::Text;
+use rath::chunk::{Observed, Tree};
 use rath::prelude::*;
 use rath::record::Step;
 use rath::store::{
     self, BranchSummary, CheckReport, Create, Deletion, FreedSpace, Holder, Jsonl, Sqlite, StepPlaces, Store,
     StoreBackend, StoredBranch, Write,
 };
+use rath::workspace::{Objects, Workspace};
 use rath::{BranchId, StepId};
 use rath_bench::{Table, cpu_time, peak};
 use rusqlite::Connection;
@@ -29,7 +31,8 @@ type Case = (&'static str, fn(&mut Table));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 5] = [("alone", alone), ("many", many), ("runs", runs), ("lists", lists), ("opens", opens)];
+    let cases: [Case; 6] =
+        [("alone", alone), ("many", many), ("runs", runs), ("lists", lists), ("opens", opens), ("files", files)];
     let mut table = Table::default();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
         case(&mut table);
@@ -320,6 +323,37 @@ fn runs(table: &mut Table) {
             bound,
         );
     }
+}
+
+/// All versions of files that a session names, checked. They are read from a cache of the system, so the work itself is compared.
+fn files(table: &mut Table) {
+    const FILES: usize = 5_000;
+    let runtime = one_thread();
+    let folder = tempfile::tempdir_in(".").expect("a folder");
+    let (root, own) = (folder.path(), folder.path().join(".rath"));
+    for nth in 0..FILES {
+        let directory = root.join(format!("d{}", nth / 100));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let lines = (0..20 + nth * 7 % 150).map(|line| format!("line {line} of {}\n", nth * 31 + line * 17));
+        std::fs::write(directory.join(format!("file{nth}.py")), lines.collect::<String>()).expect("a file");
+    }
+    let objects = Objects::open(&own.join("workspace")).expect("versions");
+    let tree =
+        Workspace::open(root, &objects, &own.join("index")).expect("a workspace").snapshot().expect("a snapshot").tree;
+    let ids: Vec<_> = objects.files(tree).expect("a tree").into_iter().map(|file| file.id).collect();
+    let store = Store::new(sqlite(root)).expect("a store");
+    let mut session = runtime.block_on(Session::user("hello").record(&store)).expect("recorded");
+    session.push(Observed::new(Tree(tree.to_string())));
+    runtime.block_on(session.durable()).expect("durable");
+    let verify = || {
+        let check = runtime.block_on(store.check_files(root)).expect("a check");
+        assert_eq!((check.is_whole(), check.files), (true, FILES as u64));
+    };
+    let read = || assert!(ids.iter().all(|id| objects.has_content(*id)));
+    let (verified, read) = rath_bench::medians(11, verify, read);
+    eprintln!("  {FILES} file versions: checked in {verified:.1?}, read and hashed in {read:.1?}");
+    let ratio = read.as_secs_f64() / verified.as_secs_f64();
+    table.at_least("verify of 5,000 file versions, against reading and hashing the same objects", ratio, 0.33);
 }
 
 /// A hundred thousand sessions in a list.

@@ -16,7 +16,7 @@ use super::{SalvageReport, SessionFile, WriteError, flush, io_error, push_steps,
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::secrets::Secrets;
-use crate::session::{Error, Result, Session};
+use crate::session::{Error, Result, Session, lossy_path};
 
 /// The choice to put versions of files into a bundle or not.
 ///
@@ -71,6 +71,8 @@ pub enum LeftOutReason {
     Damaged,
     /// It holds a secret of the user.
     Secret,
+    /// A rule of the session's policy forbids to read it.
+    Hidden,
     /// It is too large for a bundle.
     TooLarge,
 }
@@ -136,7 +138,8 @@ impl Session {
     /// Writes the session to a file for others, atomically: as [`save`](Session::save) does, without the user's signature, and with the
     /// versions of files that its steps name.
     ///
-    /// A version that is not here, or that holds a secret of the user, is left out and reported. The bundle says that it is missing.
+    /// A version that is not here, that holds a secret of the user, or that a rule of the session's [policy](Session::under) forbids to
+    /// read, is left out and reported. The bundle says that it is missing.
     /// Content that was [forgotten](crate::Store::forget) is not in a bundle.
     pub async fn export_bundle(&self, path: impl AsRef<Path>, files: BundleFiles) -> Result<BundleReport> {
         let (path, session) = (path.as_ref().to_owned(), self.with_opening());
@@ -161,8 +164,10 @@ impl Session {
         let SalvageReport { steps, .. } = push_steps(out, &mut encoder, &lineage, None)?;
         let mut report = BundleReport { steps, ..BundleReport::default() };
         if files == BundleFiles::Include {
-            let folders = self.version_folders();
-            for walked in Objects::walk(&folders, names.roots()) {
+            let (folders, policy) = (self.version_folders(), self.policy().filter(|policy| policy.hides_files()));
+            let hides = policy.map(|policy| |path: &str| policy.hides(&lossy_path(path)).is_some());
+            let hides = hides.as_ref().map(|hides| hides as &dyn Fn(&str) -> bool);
+            for walked in Objects::walk(&folders, names.roots()).hiding(hides) {
                 let step = names.step(walked.root);
                 encoder.push_object(&report.add(walked, step, self.secrets())?)?;
                 flush(out, &mut encoder)?;
@@ -189,6 +194,7 @@ impl BundleReport {
                 return Ok(self.leave_out(id, step, path, LeftOutReason::Missing));
             }
             WalkedContent::Damaged(_) => return Ok(self.leave_out(id, step, path, LeftOutReason::Damaged)),
+            WalkedContent::Hidden => return Ok(self.leave_out(id, step, path, LeftOutReason::Hidden)),
         };
         if secrets.has_values() && secrets.has_known_value(&String::from_utf8_lossy(&content)) {
             return Ok(self.leave_out(id, step, path, LeftOutReason::Secret));

@@ -107,7 +107,8 @@ impl FileCheck {
                     self.absent += 1;
                     continue;
                 }
-                WalkedContent::Missing => FileFault::Missing,
+                // Nothing is hidden from a check.
+                WalkedContent::Missing | WalkedContent::Hidden => FileFault::Missing,
                 WalkedContent::Damaged(error) => FileFault::Damaged { why: error.message() },
             };
             if self.damage.len() < Self::MAX_LISTED {

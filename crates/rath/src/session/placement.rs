@@ -1,6 +1,6 @@
 //! The link between a session and its directory: found on first use, observed around every call, merged with the session.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rath_record::chunk::{Chunk, Effect, Merged, Observed, Strategy, Tree};
@@ -21,15 +21,21 @@ use crate::store::{Store, key_within_reach, path_within_reach};
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
 #[derive(Clone, Default)]
 pub(super) struct Placement {
-    /// Filled on first use if the session was opened from a store.
-    branch_dirs: Arc<OnceLock<Arc<BranchDirs>>>,
+    dirs: Arc<SessionDirs>,
     /// The session whose directory this one works in: a call's own session works where the call was made.
     within: Option<Arc<Session>>,
     /// For a merged branch, the branch whose directory it may take over. Filled on first use if the session was opened
     /// from a store.
     takes_over_from: Arc<OnceLock<Option<TakeOver>>>,
+}
+
+/// The directories of a session and its forks.
+#[derive(Clone, Default)]
+struct SessionDirs {
+    /// Filled on first use if the session was opened from a store.
+    branch_dirs: OnceLock<Arc<BranchDirs>>,
     /// The directory in whose `.rath` the versions of files are that came with the session.
-    pub(super) files_in: Option<Arc<Path>>,
+    files_in: Option<PathBuf>,
 }
 
 /// A branch, and the last known tree in its directory.
@@ -38,32 +44,40 @@ type TakeOver = (BranchId, Option<Tree>);
 impl Placement {
     /// Returns the placement of a session in a sandbox.
     pub(super) fn placed(sandbox: Sandbox) -> Self {
-        let branch_dirs = Arc::new(OnceLock::from(Arc::new(BranchDirs::new(sandbox))));
-        Placement { branch_dirs, ..Placement::default() }
+        let branch_dirs = OnceLock::from(Arc::new(BranchDirs::new(sandbox)));
+        Placement { dirs: Arc::new(SessionDirs { branch_dirs, files_in: None }), ..Placement::default() }
     }
 
     /// Returns the placement of a fork.
     pub(super) fn for_fork(&self) -> Self {
-        Placement { branch_dirs: self.branch_dirs.clone(), files_in: self.files_in.clone(), ..Placement::default() }
+        Placement { dirs: self.dirs.clone(), ..Placement::default() }
     }
 
     /// Returns the placement of a session that has no place any more.
     pub(super) fn without_dirs(&self) -> Self {
-        Placement { files_in: self.files_in.clone(), ..Placement::default() }
+        let dirs = SessionDirs { branch_dirs: OnceLock::new(), files_in: self.dirs.files_in.clone() };
+        Placement { dirs: Arc::new(dirs), ..Placement::default() }
+    }
+
+    /// Returns the placement of a session whose versions of files came with it.
+    pub(super) fn with_files_in(&self, directory: PathBuf) -> Self {
+        let dirs = SessionDirs { files_in: Some(directory), ..(*self.dirs).clone() };
+        Placement { dirs: Arc::new(dirs), ..self.clone() }
+    }
+
+    /// Returns the directory in whose `.rath` the versions of files are that came with the session.
+    pub(super) fn files_in(&self) -> Option<&Path> {
+        self.dirs.files_in.as_deref()
     }
 
     /// Returns the directories of the session's branches, if they are known.
-    pub(super) fn known_branch_dirs(&self) -> Option<&Arc<BranchDirs>> {
-        self.branch_dirs.get()
+    pub(super) fn branch_dirs(&self) -> Option<&Arc<BranchDirs>> {
+        self.dirs.branch_dirs.get()
     }
 
     /// Returns the placement of a session that does the work of a call in `session`.
     pub(super) fn within(&self, session: &Session) -> Self {
-        Placement {
-            branch_dirs: self.branch_dirs.clone(),
-            within: Some(Arc::new(session.quiet())),
-            ..Placement::default()
-        }
+        Placement { dirs: self.dirs.clone(), within: Some(Arc::new(session.quiet())), ..Placement::default() }
     }
 
     /// Returns the placement of a merged session.
@@ -173,7 +187,7 @@ impl Session {
         if let Some(replay) = self.replaying() {
             return replay.branch_dirs().ok_or_else(|| Error::new(ErrorKind::Place, "nothing runs in a replay"));
         }
-        if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
+        if let Some(branch_dirs) = self.live.place.branch_dirs() {
             return Ok(branch_dirs.clone());
         }
         self.require_own("use its files")?;
@@ -188,7 +202,7 @@ impl Session {
             }
         })?;
         let sandbox = Sandbox::open(place.as_str())?;
-        Ok(self.live.place.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
+        Ok(self.live.place.dirs.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
     }
 
     /// Returns the newest tree on the record, or an error that says how to get one.
@@ -238,13 +252,13 @@ impl Session {
         match &self.live.place.within {
             Some(session) => session.assigned_dir(),
             None if self.replaying().is_some() => None,
-            None => self.live.place.branch_dirs.get()?.assigned(self.branch.id),
+            None => self.live.place.branch_dirs()?.assigned(self.branch.id),
         }
     }
 
     /// Makes stored versions durable before a step that names them is recorded in a store.
     pub(super) fn sync_versions(&self) -> Result<()> {
-        match (self.live.place.branch_dirs.get(), self.recorder()) {
+        match (self.live.place.branch_dirs(), self.recorder()) {
             (Some(branch_dirs), Some(recorder)) => {
                 if let Some(uri) = StoreUri::of(recorder.store()) {
                     branch_dirs.list_store(&uri, || Ok(recorder.store().make_id()?))?;
@@ -282,7 +296,7 @@ impl Session {
     }
 
     fn list_uri(&self, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
-        if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
+        if let Some(branch_dirs) = self.live.place.branch_dirs() {
             return branch_dirs.list_store(uri, id);
         }
         // The place of a guest is not touched.
@@ -296,7 +310,7 @@ impl Session {
 
     /// Runs [`sync_versions`](Session::sync_versions) in the blocking pool.
     pub(crate) async fn make_versions_durable(&self) -> Result<()> {
-        if self.live.place.branch_dirs.get().is_none() {
+        if self.live.place.branch_dirs().is_none() {
             return Ok(());
         }
         let session = self.quiet();

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rath_record::{Chunk, Step};
 use rath_workspace::Objects;
@@ -21,13 +20,13 @@ impl Session {
     /// Names the directory in whose `.rath` the versions of files are that came with the session: that of the [`Bundle`](crate::Bundle)
     /// which it was imported from. They are read there if the session has no place of its own.
     pub fn with_files_in(mut self, directory: impl AsRef<Path>) -> Self {
-        self.live.place.files_in = Some(Arc::from(directory.as_ref()));
+        self.live.place = self.live.place.with_files_in(directory.as_ref().to_owned());
         self
     }
 
     /// Returns the stored versions of the session's files.
     pub(super) fn versions(&self) -> Result<Versions> {
-        if self.live.place.known_branch_dirs().is_none() && self.replaying().is_none() {
+        if self.live.place.branch_dirs().is_none() && self.replaying().is_none() {
             if self.is_guest() {
                 return self.guest_versions();
             }
@@ -62,7 +61,7 @@ impl Session {
 
     /// Opens the versions for reading that came with the session; none if there are none.
     pub(super) fn imported_versions(&self) -> Option<Result<Versions>> {
-        self.live.place.files_in.as_deref().and_then(versions_in)
+        self.live.place.files_in().and_then(versions_in)
     }
 
     /// Opens all folders for reading that may have versions of the session's files. Blocks.
@@ -74,8 +73,7 @@ impl Session {
     /// Returns the directories in whose `.rath` versions of the session's files may be: its place, the places that it had since it
     /// is the user's own, and that of the files that it came with. Blocks.
     pub(crate) fn version_dirs(&self) -> Vec<PathBuf> {
-        let mut directories: Vec<_> =
-            self.live.place.files_in.iter().map(|directory| directory.to_path_buf()).collect();
+        let mut directories: Vec<_> = self.live.place.files_in().map(Path::to_owned).into_iter().collect();
         let mut add = |place: &Place| {
             let sandbox = Sandbox::open(place.as_str()).ok();
             directories.extend(sandbox.as_ref().and_then(Sandbox::directory).map(Path::to_owned));
