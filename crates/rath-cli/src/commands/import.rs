@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
     let (lineage, files, exit) = read(args).await?;
     let store = args.store.open_or_create().await?;
     // From here on collections keep the files, which the steps name as soon as they are recorded.
-    rath::gc::keep_versions_of(&store, Path::new(sessions::FILES_DIR)).await?;
+    rath::gc::keep_versions_of(&store, &std::path::absolute(sessions::FILES_DIR)?).await?;
     let imported = import_all(&store, &lineage).await?;
     let Some(branch) = imported.newest else {
         let message = format!("there are no steps in {}", args.file.display());

@@ -113,7 +113,7 @@ impl Session {
 
 /// Opens the folder of versions of a directory, and creates it if it is missing. Blocks.
 pub(crate) fn open_versions(directory: &Path) -> Result<Objects> {
-    let own = directory.join(RATH_DIR);
+    let own = std::path::absolute(directory)?.join(RATH_DIR);
     let failed = |error: std::io::Error| {
         Error::new(ErrorKind::Io, format_args!("cannot store files in {}", own.display())).because(error)
     };
