@@ -20,7 +20,7 @@ fn save(path: &Path) -> BTreeMap<String, String> {
     let source = rath_test_support::temp_dir();
     let objects = Objects::open(&source.path().join(".rath/workspace")).expect("versions");
     (0..FILES).for_each(|nth| {
-        std::fs::write(source.path().join(nth.to_string()), vec![nth as u8; 1 << 14]).expect("written")
+        std::fs::write(source.path().join(nth.to_string()), vec![nth as u8; 1 << 14]).expect("written");
     });
     let workspace = Workspace::open(source.path(), &objects, &source.path().join(".rath/index"));
     let tree = workspace.expect("a workspace").snapshot().expect("a snapshot").tree;

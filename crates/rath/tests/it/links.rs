@@ -124,7 +124,7 @@ fn contents(root: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn a_guarded_name_leads_to_the_same_content_after_every_call() {
-    let mut guarded = 0;
+    let mut put_back = 0;
     for seed in seeds(100) {
         let names = NAMES[(seed % NAMES.len() as u64) as usize];
         let mut program = Program { chance: Chance(seed), names };
@@ -147,14 +147,15 @@ fn a_guarded_name_leads_to_the_same_content_after_every_call() {
             .rule("allow tool change".parse().expect("a rule"))
             .rule("deny write /config/prod.yml".parse().expect("a rule"));
         let session = block_on(agent.run(Session::user("go").to(Sandbox::local(root)).under(policy)));
-        session.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let session = session.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        put_back += usize::from(crate::support::log(&session).contains("(put back: "));
         for (name, text) in contents(root).iter().filter(|(name, _)| is_guarded(name)) {
-            guarded += 1;
             // A guarded name that led nowhere may lead to a file of the user's now, and never to one of a call.
             let is_same = before.get(name) == Some(text);
             let is_new = || !before.contains_key(name) && text.starts_with("mine");
             assert!(is_same || is_new(), "seed {seed}: {name} is {text}\n{setup:#?}\n{calls:#?}");
         }
     }
-    assert!(guarded > 50 || seeds(100).count() < 100, "only {guarded} guarded names had a content");
+    let programs = seeds(100).count();
+    assert!(put_back * 2 > programs || programs < 100, "only {put_back} programs had something put back");
 }
