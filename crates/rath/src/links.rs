@@ -58,6 +58,10 @@ impl SeenRoot {
     pub(crate) fn follow_links(&self, links: impl IntoIterator<Item = String>) -> Vec<FollowedLink> {
         let follow = |path: String| {
             let FollowedPath { target, mut names, mut passed } = follow(Some(self), &path);
+            // A path through more links cannot be opened.
+            if passed.len() >= MAX_LINKS {
+                return None;
+            }
             names.retain(|name| *name != path);
             passed.retain(|name| *name != path);
             let target = (!Path::new(&target).is_absolute() && target != path).then_some(target);
@@ -146,7 +150,7 @@ fn names_on_way(
 /// A rule or a guard that fits the name of a link.
 ///
 /// Two links to one target with an equal guard give equal guards to the files there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum LinkGuard {
     /// The rule with this number.
     Rule(usize),
@@ -190,14 +194,17 @@ impl Links {
             }
         }
         let mut known = BTreeSet::new();
-        // One name for each guard is enough. A link may be guarded because another link leads to it.
+        // One name for each guard is enough. A link may be guarded because another link leads to a directory above it.
         for _ in 0..MAX_LINKS {
             let before = known.len();
-            for (link, target) in pairs() {
-                for name in links.names(link) {
-                    let new = guards_of(&name).into_iter().filter(|guard| known.insert((target, *guard))).count();
-                    if new > 0 {
-                        links.fitting.entry(target.clone()).or_default().push(name);
+            for link in followed {
+                for name in links.fitting_names(&link.path) {
+                    let guards = guards_of(&name);
+                    for target in &link.names {
+                        let new = guards.iter().filter(|guard| known.insert((target, **guard))).count();
+                        if new > 0 {
+                            links.fitting.entry(target.clone()).or_default().push(name.clone());
+                        }
                     }
                 }
             }
@@ -206,6 +213,21 @@ impl Links {
             }
         }
         links
+    }
+
+    /// Returns a path without links, and its names through links that guards fit.
+    fn fitting_names(&self, path: &str) -> Vec<String> {
+        let mut names = vec![path.to_owned()];
+        for (above, rest) in parts_above(path) {
+            names.extend(self.fitting.get(above).into_iter().flatten().map(|name| join(name, rest)));
+        }
+        names
+    }
+
+    /// Returns true if a link leads to a path below a name, or passes one.
+    pub(crate) fn lead_below(&self, name: &str) -> bool {
+        let below = format!("{name}/");
+        self.by_target.range(below.clone()..).next().is_some_and(|(target, _)| target.starts_with(&below))
     }
 
     /// Returns the target of a link; none if it is not in the directory.
@@ -225,13 +247,10 @@ impl Links {
 
     /// Returns the names of a path without links: the path itself, and the names through links, those that guards fit first.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        let mut names = vec![path.to_owned()];
         if self.by_target.is_empty() {
-            return names;
+            return vec![path.to_owned()];
         }
-        for (above, rest) in parts_above(path) {
-            names.extend(self.fitting.get(above).into_iter().flatten().map(|name| join(name, rest)));
-        }
+        let mut names = self.fitting_names(path);
         let max_names = names.len() + self.max_names - 1;
         let mut known: HashSet<String> = names.iter().cloned().collect();
         let mut next = 0;
@@ -401,6 +420,7 @@ mod tests {
         }
         let dense: Vec<_> = (0..30).flat_map(|to| (0..to).map(move |from| format!("{from}/{to}>{to}"))).collect();
         let links = Links::new(&pairs(&format!("{} .idea>0 0/x>9", dense.join(" "))), true, &|name| match name {
+            ".idea" => vec![LinkGuard::RuleBelow(1, 1)],
             ".idea/x" => vec![LinkGuard::Rule(1)],
             _ => Vec::new(),
         });

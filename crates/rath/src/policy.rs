@@ -410,13 +410,15 @@ impl ActivePolicy {
 
     /// Returns the links of a directory, with the names of those that a rule or the list of files that run unasked guards.
     pub(crate) fn guarded_links(&self, links: &[FollowedLink]) -> Links {
-        let guards = |name: &str| {
-            let mut guards = self.link_guards(name);
-            guards.extend((runs_later(name) == Some(RunsLater::Unasked)).then_some(LinkGuard::Listed));
-            guards.extend(unasked_below(name).map(LinkGuard::ListedBelow));
-            guards
-        };
-        Links::new(links, true, &guards)
+        Links::new(links, true, &|name| self.name_guards(name))
+    }
+
+    /// Returns the rules and the entries of the list that fit a name, or may fit names below it.
+    pub(crate) fn name_guards(&self, name: &str) -> Vec<LinkGuard> {
+        let mut guards = self.link_guards(name);
+        guards.extend((runs_later(name) == Some(RunsLater::Unasked)).then_some(LinkGuard::Listed));
+        guards.extend(unasked_below(name).map(LinkGuard::ListedBelow));
+        guards
     }
 
     /// Returns the rules that fit a name, or may fit names below it.
@@ -426,6 +428,12 @@ impl ActivePolicy {
             pattern.matches(name).then_some(LinkGuard::Rule(nth)).into_iter().chain(below).collect::<Vec<_>>()
         };
         self.denied_paths().flat_map(fitting).collect()
+    }
+
+    /// Returns the rules that deny to read or write a file.
+    pub(crate) fn denies(&self, path: &str) -> Vec<String> {
+        let fitting = self.denied_paths().filter(|(_, pattern)| pattern.matches(path));
+        fitting.map(|(nth, _)| self.policy.rules[nth].to_string()).collect()
     }
 
     /// Returns true if not every call may leave a change of a file behind. `ignored_dir` is the ignored directory that it is in.

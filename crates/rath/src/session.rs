@@ -56,7 +56,7 @@ pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs, CallChanges};
 pub(crate) use branch_dirs::{occupant_branch, occupant_file};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};
-pub(crate) use changed_paths::ChangedPaths;
+pub(crate) use changed_paths::{ChangedPaths, NameGuards};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
 pub use event::{Event, EventKind};

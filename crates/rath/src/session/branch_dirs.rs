@@ -5,7 +5,7 @@
 //! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
 //! time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -529,6 +529,7 @@ impl BranchDir {
                 (LinkedFiles { snapshot, links: links_after.as_ref().unwrap_or(&links) }, effects)
             }),
             compared: Cell::new(0),
+            walked: RefCell::default(),
         };
         let refuse = |effect: &Effect| {
             let reason = refuse(effect, &paths)?;

@@ -531,7 +531,7 @@ impl CallSlot {
         let CallState::Ended { outcome, cx, changes, put_back } = ended else { return Ok(before) };
         let work: Vec<Session> = cx.iter().flat_map(|cx| cx.workflow_sessions()).collect();
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
-        let changes = match with_changes_of_work(session, files, changes, &work).await {
+        let changes = match Box::pin(with_changes_of_work(session, files, changes, &work)).await {
             Ok(changes) => changes,
             Err(error) => {
                 self.state = CallState::Unobserved { outcome, cx, put_back };

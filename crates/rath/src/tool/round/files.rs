@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, CallChanges, ChangedPaths, lossy_path};
+use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
@@ -136,8 +136,12 @@ impl Round {
                 })
             };
             let refuses = |name: &str| policy.refuses_change(name, paths.ignored_above(name).as_deref(), *is_approved);
-            let guards_of = |name: &str| policy.hides(name).into_iter().chain(refuses(name)).collect();
-            let by_link = |path: &str| paths.guard_by_link(path, &guards_of);
+            let guards = NameGuards {
+                all: &|name| policy.hides(name).into_iter().chain(refuses(name)).collect(),
+                rules: &|name| policy.denies(name),
+                fitting: &|name| policy.name_guards(name),
+            };
+            let by_link = |path: &str| paths.guard_by_link(path, &guards);
             let refuse = |path: &str| {
                 let name = lossy_path(path);
                 find(&name, paths.names(&name), &refuses).or_else(|| by_link(path))
