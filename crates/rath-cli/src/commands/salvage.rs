@@ -36,6 +36,10 @@ pub(crate) async fn run(args: &SalvageArgs) -> CommandResult {
             damage.extend((report.unlisted > 0).then(|| format!("and {} more", report.unlisted)));
             // A file that is not closed may have lost its end.
             damage.extend((damage.is_empty() && !report.is_whole()).then(|| report.ending.to_string()));
+            if report.has_files {
+                let file = output::quote(&path.display().to_string());
+                output::note(&format!("its files are not copied; `rath import {file} --anyway` stores them"));
+            }
             (opened.lineage, damage)
         }
         None => {

@@ -602,3 +602,111 @@ fn a_file_that_no_tool_may_read_does_not_leave_in_a_bundle() {
         assert!(there.path("files/n.txt").exists() && !there.path("files/.env").exists());
     });
 }
+
+#[test]
+fn a_damaged_bundle_is_imported_as_far_as_it_is_undamaged() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo first > n.txt");
+        fixture.work(Some(&id), "Go on", "echo second > m.txt");
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
+        let there = Elsewhere::new(fixture.store);
+        // The last object is the version of a file.
+        let bundle = std::fs::read_to_string(fixture.path("b.rath")).expect("text");
+        let at = bundle.rfind("\"zlib\":\"").expect("an object") + 12;
+        let mut changed = bundle.into_bytes();
+        changed[at] ^= 1;
+        std::fs::write(there.path("b.rath"), changed).expect("written");
+        there.check(
+            &["import", "b.rath"],
+            &expect![[r#"
+            ! warning: b.rath is damaged in 1 place; the rest was read
+            ! hint: `rath verify b.rath` lists the damage
+            ! error: b.rath is damaged
+            ! hint: `rath import b.rath --anyway --store STORE` copies the undamaged part
+            exit 3
+        "#]],
+        );
+        assert!(
+            !there.path(".rath/workspace/objects/pack").exists() || {
+                std::fs::read_dir(there.path(".rath/workspace/objects/pack")).expect("a folder").count() == 0
+            }
+        );
+        there.check(
+            &["salvage", "b.rath", "copy.rath"],
+            &expect![[r#"
+            line 20 (from byte 14150), row 19: the row was changed: its seal does not match its bytes
+            copied 13 steps to copy.rath: the copy marks what is lost
+            ! note: its files are not copied; `rath import b.rath --anyway` stores them
+            exit 3
+        "#]],
+        );
+        there.check(
+            &["import", "b.rath", "--anyway"],
+            &expect![[r#"
+            ID
+            ! warning: b.rath is damaged in 1 place; the rest was read
+            ! hint: `rath verify b.rath` lists the damage
+            ! its files are in .rath/workspace
+            ! note: 1 file version that its steps name did not come with it
+            ! 13 steps imported; `rath log ID --store STORE` shows the steps
+            ! `rath adopt ID --store STORE --sandbox isolated:.` takes it over, to continue it
+            exit 3
+        "#]],
+        );
+        there.check(
+            &["verify"],
+            &expect![[r#"
+            1 file version not checked: never in this copy
+            intact: 1 branch, 13 steps, 2 file versions
+            exit 0
+        "#]],
+        );
+        there.check(
+            &["checkout", &id, "files"],
+            &expect![[r#"
+            ! wrote 2 files of step ID to files
+            ! warning: m.txt is left out: its content is not in this copy
+            exit 3
+        "#]],
+        );
+        // A bundle is no store: saving the session in it would lose its files.
+        there.check(
+            &["adopt", "b.rath", "--sandbox", "local:.", "--by", "Bob"],
+            &expect![[r#"
+            ! warning: b.rath is damaged in 1 place; the rest was read
+            ! hint: `rath verify b.rath` lists the damage
+            ! error: b.rath is damaged
+            ! hint: `rath salvage b.rath copy.rath` copies what can be read
+            exit 3
+        "#]],
+        );
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "c.rath"]), 0);
+        std::fs::rename(fixture.path("c.rath"), there.path("c.rath")).expect("moved");
+        there.check(
+            &["adopt", "c.rath", "--sandbox", "local:.", "--by", "Bob"],
+            &expect![[r#"
+            ! no sandbox: tools start in FOLDER and can do anything you can
+            ! error: c.rath holds files, which need a store
+            ! hint: `rath import c.rath` stores them
+            exit 1
+        "#]],
+        );
+        there.check(
+            &["import", "c.rath"],
+            &expect![[r#"
+            ID
+            ! its files are in .rath/workspace
+            ! already in the store; `rath log ID --store STORE` shows the steps
+            ! `rath adopt ID --store STORE --sandbox isolated:.` takes it over, to continue it
+            exit 0
+        "#]],
+        );
+        there.check(
+            &["verify"],
+            &expect![[r#"
+            intact: 1 branch, 13 steps, 3 file versions
+            exit 0
+        "#]],
+        );
+    });
+}
