@@ -122,6 +122,44 @@ fn contents(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
+/// Runs calls of `change` in a directory, each a turn.
+fn run_calls(root: &Path, calls: &[String]) -> Session {
+    let turns = calls.iter().map(|lines| {
+        let arguments = serde_json::json!({"root": root, "lines": lines});
+        serde_json::json!({"calls": [{"name": "change", "arguments": arguments}]}).to_string()
+    });
+    let agent = Agent::new("Go.", &script(turns.chain([r#"{"text": "done"}"#.to_owned()]))).tool(change);
+    let policy = Policy::new(Mode::Workspace)
+        .rule("allow tool change".parse().expect("a rule"))
+        .rule("deny write /config/prod.yml".parse().expect("a rule"));
+    let session = block_on(agent.run(Session::user("go").to(Sandbox::local(root)).under(policy)));
+    session.unwrap_or_else(|error| panic!("{error}: {calls:#?}"))
+}
+
+#[test]
+fn links_by_which_no_file_gains_or_loses_a_guard_stay() {
+    let folder = rath_test_support::temp_dir();
+    let root = folder.path();
+    for file in [".git/HEAD", ".git/COMMIT_EDITMSG", ".envrc", ".github/workflows/ci.yml", "vendor/lib/.git/config"] {
+        make(root, &format!("write {file} mine"));
+    }
+    make(root, "write .gitignore node_modules/");
+    let mut links = vec!["link here .", "link packages/up ..", "link node_modules/own ..", "link lib vendor/lib"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    // Each of twenty packages has links to others, which have links to others.
+    for package in 0..20 {
+        links.push(format!("write packages/p{package}/index.js text"));
+        let others = (1..7).map(|other| (package + other * 3) % 20);
+        links.extend(others.map(|other| format!("link packages/p{package}/node_modules/p{other} ../../p{other}")));
+    }
+    let session = run_calls(root, &[links.join("\n"), "write done text".to_owned()]);
+    let log = crate::support::log(&session);
+    assert!(!log.contains("put back"), "{log}");
+    assert!(root.join("packages/p3/node_modules/p6/index.js").is_file() && root.join("here/done").is_file());
+}
+
 #[test]
 fn a_guarded_name_leads_to_the_same_content_after_every_call() {
     let mut put_back = 0;
@@ -138,16 +176,7 @@ fn a_guarded_name_leads_to_the_same_content_after_every_call() {
         calls.insert(program.chance.below(3) as usize, scheme[0].to_owned());
         calls.insert(3 + program.chance.below(3) as usize, scheme[1].to_owned());
         let before = contents(root);
-        let turns = calls.iter().map(|lines| {
-            let arguments = serde_json::json!({"root": root, "lines": lines});
-            serde_json::json!({"calls": [{"name": "change", "arguments": arguments}]}).to_string()
-        });
-        let agent = Agent::new("Go.", &script(turns.chain([r#"{"text": "done"}"#.to_owned()]))).tool(change);
-        let policy = Policy::new(Mode::Workspace)
-            .rule("allow tool change".parse().expect("a rule"))
-            .rule("deny write /config/prod.yml".parse().expect("a rule"));
-        let session = block_on(agent.run(Session::user("go").to(Sandbox::local(root)).under(policy)));
-        let session = session.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let session = run_calls(root, &calls);
         put_back += usize::from(crate::support::log(&session).contains("(put back: "));
         for (name, text) in contents(root).iter().filter(|(name, _)| is_guarded(name)) {
             // A guarded name that led nowhere may lead to a file of the user's now, and never to one of a call.

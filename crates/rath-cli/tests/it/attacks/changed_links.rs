@@ -141,6 +141,21 @@ type WrittenRow = (&'static str, &'static str, &'static str, &'static [&'static 
 /// Lines by which a path that a rule protects has another content.
 const WRITTEN: &[WrittenRow] = &[
     (
+        "a protected path by a link that leads back",
+        "write /config/sub/prod.yml",
+        "config/sub/prod.yml",
+        &["mkdir e; echo EVIL-4711 > e/prod.yml; ln -s . e/sub", "ln -s e config"],
+    ),
+    (
+        "a protected path by a dozen links",
+        "write /config/**/prod.yml",
+        "config/n/n/n/n/n/n/n/n/n/n/n/prod.yml",
+        &[
+            "for n in $(seq 0 11); do mkdir d$n; ln -s ../d$((n+1)) d$n/n; done; echo EVIL-4711 > d11/prod.yml",
+            "ln -s d0 config",
+        ],
+    ),
+    (
         "a protected path by a new link",
         "write /config/prod.yml",
         "config/prod.yml",
