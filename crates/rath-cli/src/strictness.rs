@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rath::chunk::{Placed, Strategy};
 use rath::prelude::*;
 use rath::record::{Parent, Record, Step};
+use rath::sandbox::resolved;
 use rath::view;
 
 use crate::agent::has_begun;
@@ -224,11 +225,11 @@ impl Strictness {
         }
         for place in places() {
             for path in place.values("hide") {
+                options.push(format!("hide={path}"));
                 // A file that was hidden in one directory is hidden there, and in the files that are copied from there.
-                let there = (place.path() != base.path() && !path.starts_with('/'))
-                    .then(|| Some(format!("hide={}/{path}", place.path()?)))
-                    .flatten();
-                options.extend([Some(format!("hide={path}")), there].into_iter().flatten());
+                if place.path() != base.path() {
+                    options.extend(place.other_names(path).iter().map(|path| format!("hide={path}")));
+                }
             }
         }
         let mut seen = HashSet::new();
@@ -283,9 +284,25 @@ impl RecordedPlace {
     /// Returns the absolute path of the directory, as it is in a URI.
     fn path(&self) -> Option<String> {
         let sandbox = Sandbox::open(&format!("local:{}", self.directory)).ok()?;
-        let path: PathBuf = sandbox.directory()?.canonicalize().ok()?;
-        Some(Sandbox::isolated(path).uri().strip_prefix("isolated:")?.to_owned())
+        // It may be gone by now.
+        in_uri(resolved(&std::path::absolute(sandbox.directory()?).ok()?))
     }
+
+    /// Returns the absolute paths of a relative one, and the relative paths of an absolute one in the directory, as they are in a URI.
+    fn other_names(&self, path: &str) -> Vec<String> {
+        let Some(directory) = self.path() else { return Vec::new() };
+        if !path.starts_with('/') {
+            return vec![format!("{directory}/{path}")];
+        }
+        let Ok(sandbox) = Sandbox::open(&format!("isolated:{directory}?hide={path}")) else { return Vec::new() };
+        let names = sandbox.hidden().iter().flat_map(|path| [path.clone(), resolved(path)]);
+        names.filter_map(|path| in_uri(path.strip_prefix(sandbox.directory()?).ok()?.to_owned())).collect()
+    }
+}
+
+/// Returns a path as it is in a URI.
+fn in_uri(path: PathBuf) -> Option<String> {
+    Some(Sandbox::isolated(path).uri().strip_prefix("isolated:")?.to_owned())
 }
 
 /// Returns a URI with more options.

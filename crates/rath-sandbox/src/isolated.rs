@@ -164,6 +164,8 @@ impl Isolated {
     }
 
     /// Hides a file or a directory from commands and from file operations. A relative path is relative to the workspace.
+    ///
+    /// It need not exist: it is looked for before each command and each file operation.
     pub fn hide(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.hidden.push(path.into());
         self.with_uri()

@@ -156,13 +156,21 @@ fn a_session_without_requests_has_nothing_to_compare() {
 fn a_replay_hides_the_files_that_the_run_hid() {
     for_each_store("", |fixture| {
         fixture.write("work/key.txt", "4711\n");
-        fixture.write("work/rath.toml", "[permissions]\ndeny = [\"read key.txt\"]\n");
-        fixture.script(&turns(&["cat key.txt; echo x > x.txt"]));
-        let run = ["run", "Go", "--sandbox", "isolated:work", "--model", "script:script.jsonl"];
-        assert_eq!(fixture.code(&run), 0);
-        let replayed = fixture.rath(&["replay", &fixture.newest(), "--tools"]);
-        let printed = String::from_utf8_lossy(&replayed.stdout).into_owned();
-        assert!(!printed.contains("4711"), "{printed}");
-        assert_eq!(printed, "exact: 2 requests, 1 call, 1 file\n");
+        let absolute = format!("isolated:work?hide={}", fixture.path("work/key.txt").display());
+        let rows = [
+            ("[permissions]\ndeny = [\"read key.txt\"]\n", "isolated:work"),
+            ("", "isolated:work?hide=key.txt"),
+            ("", &absolute),
+        ];
+        for (settings, sandbox) in rows {
+            fixture.write("work/rath.toml", settings);
+            fixture.script(&turns(&["cat key.txt; echo x >> x.txt"]));
+            let run = ["run", "Go", "--sandbox", sandbox, "--model", "script:script.jsonl"];
+            assert_eq!(fixture.code(&run), 0);
+            let replayed = fixture.rath(&["replay", &fixture.newest(), "--tools"]);
+            let printed = String::from_utf8_lossy(&replayed.stdout).into_owned();
+            assert!(!printed.contains("4711"), "{sandbox}: {printed}");
+            assert_eq!(printed, "exact: 2 requests, 1 call, 1 file\n", "{sandbox}");
+        }
     });
 }

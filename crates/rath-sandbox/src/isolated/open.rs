@@ -33,9 +33,10 @@ use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
 use crate::mount_table::MountTable;
+use crate::private_paths::resolved;
 #[cfg(target_os = "linux")]
 use crate::private_paths::{
-    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, home_directories, homes_at, named_homes, own_directories, resolved,
+    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, home_directories, homes_at, named_homes, own_directories,
 };
 use crate::root::Root;
 use crate::temp_dir::TempDir;
@@ -72,8 +73,9 @@ pub(super) struct OpenIsolated {
     /// The private paths in directories that commands can write.
     #[cfg(target_os = "linux")]
     private: Vec<PrivatePath>,
-    /// The paths that are kept out besides those of the settings.
-    pub(super) kept_out: Vec<PathBuf>,
+    /// The path at which commands see the workspace.
+    mount_path: PathBuf,
+    hidden: FoundHidden,
     pub(super) namespace: Option<Arc<Namespace>>,
     pub(super) confinement: Arc<Confinement>,
     /// The directory for temporary files of commands, if they have no `/tmp` of their own.
@@ -84,6 +86,30 @@ pub(super) struct OpenIsolated {
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) limits: ActiveLimits,
     pub(super) capabilities: OnceLock<Capabilities>,
+}
+
+/// The paths that are to be hidden, as they are at one time.
+#[derive(Debug, PartialEq, Eq)]
+struct FoundHidden {
+    /// Those that the user hides.
+    named: Vec<FoundPath>,
+    /// Those that are kept out besides, with the files beside them.
+    kept_out: Vec<FoundPath>,
+}
+
+/// A path without links, and true if it is a directory, or the reason why it cannot be looked at.
+#[derive(Debug, PartialEq, Eq)]
+struct FoundPath {
+    path: PathBuf,
+    is_dir: std::result::Result<bool, std::io::ErrorKind>,
+}
+
+impl FoundPath {
+    fn find(path: &Path) -> Self {
+        let path = resolved(path);
+        let is_dir = path.metadata().map(|metadata| metadata.is_dir()).map_err(|error| error.kind());
+        FoundPath { path, is_dir }
+    }
 }
 
 impl Drop for OpenIsolated {
@@ -104,8 +130,8 @@ impl std::fmt::Debug for OpenIsolated {
 const DEFAULT_MAX_PROCESSES: u64 = 1024;
 
 impl IsolatedOptions {
-    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved. Private paths
-    /// that are missing by now are created again.
+    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved or a path that
+    /// is to be hidden has appeared or changed. Private paths that are missing by now are created again.
     pub(super) fn get_or_open(
         &self,
         state: &Mutex<OpeningState>,
@@ -113,12 +139,30 @@ impl IsolatedOptions {
     ) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         match &*opened {
-            Some(opened) if opened.kept_out == self.kept_out() && opened.is_current() => {
+            Some(opened) if opened.is_current(self) => {
                 #[cfg(target_os = "linux")]
                 keep_private(&opened.private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
                 Ok(opened.clone())
             }
             _ => Ok(opened.insert(Arc::new(self.open(state)?)).clone()),
+        }
+    }
+
+    /// Looks at the paths that are to be hidden, for the workspace in a directory that commands see at `mount_path`.
+    fn find_hidden(&self, directory: &Path, mount_path: &Path) -> FoundHidden {
+        // In a fork, an absolute path in the original is one in the fork too, where commands see it.
+        let in_fork = |path: &PathBuf| path.strip_prefix(mount_path).map(|path| directory.join(path));
+        let named = self.hidden.iter().flat_map(|path| in_fork(path).into_iter().chain([directory.join(path)]));
+        // What is in a `.rath` of the workspace is hidden with it.
+        let is_apart = |path: &&PathBuf| match path.strip_prefix(directory) {
+            Ok(inside) => inside.iter().all(|name| name != crate::RATH_DIR),
+            Err(_) => true,
+        };
+        let kept_out = self.kept_out();
+        let kept_out = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
+        FoundHidden {
+            named: named.map(|path| FoundPath::find(&path)).collect(),
+            kept_out: kept_out.map(|path| FoundPath::find(&path)).collect(),
         }
     }
 
@@ -162,12 +206,8 @@ impl IsolatedOptions {
         let mounts = MountTable::read().map_err(|error| {
             Error::new(ErrorKind::Unavailable, "cannot read the mounts of this machine").because(error)
         })?;
-        // In a fork, an absolute path in the original is one in the fork, where commands see it.
-        let in_fork =
-            |path: &Path| path.strip_prefix(&mount_path).map_or(path.to_owned(), |path| root.path().join(path));
-        let hidden = self.hidden.iter().map(|path| resolved(&root.path().join(in_fork(path))));
-        let hidden: Vec<_> = hidden.flat_map(|path| mounts.places_with_parts(&path)).collect();
-        let root = root.hiding(hidden);
+        let found = self.find_hidden(root.path(), &mount_path);
+        let root = root.hiding(found.named.iter().flat_map(|found| mounts.places_with_parts(&found.path)));
         let projects_in =
             |directory: &Path| state.lock().unwrap_or_else(PoisonError::into_inner).projects_in(directory, &mounts);
         let nested = projects_in(root.path())?;
@@ -181,14 +221,8 @@ impl IsolatedOptions {
         let homes = homes_at(&mounts, homes);
         // The user's key and configuration, if they are not in the home directory, which is hidden.
         let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();
-        let kept_out = self.kept_out();
-        // What is in a `.rath` of the workspace is hidden with it.
-        let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
-            Ok(inside) => inside.iter().all(|name| name != crate::RATH_DIR),
-            Err(_) => true,
-        };
-        let beside = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
-        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).chain(beside).collect();
+        let hidden = found.named.iter().chain(&found.kept_out).map(|found| found.path.clone());
+        let hidden: Vec<PathBuf> = hidden.chain(own.iter().cloned()).collect();
         // A link to a directory in the workspace is followed once, here.
         let git = root.path().join(".git");
         let git = git.canonicalize().unwrap_or(git);
@@ -216,7 +250,7 @@ impl IsolatedOptions {
             outside: &[],
         };
         let writable = mounts::writable_paths(&request)?;
-        refuse_in_writable(&kept_out, &request, &writable)?;
+        refuse_in_writable(&self.kept_out(), &request, &writable)?;
         let roots: Vec<&Path> = [root.path()].into_iter().chain(writable.iter().map(|path| &**path)).collect();
         let private = private_in(&roots, &homes, &own)?;
         keep_private(&private, &mut state.lock().unwrap_or_else(PoisonError::into_inner).placeholders)?;
@@ -259,7 +293,8 @@ impl IsolatedOptions {
             nested,
             outside,
             private,
-            kept_out,
+            mount_path,
+            hidden: found,
             namespace,
             confinement,
             temp,
@@ -309,10 +344,12 @@ impl IsolatedOptions {
 }
 
 impl OpenIsolated {
-    /// Returns true if the projects that are protected are where they were found.
-    fn is_current(&self) -> bool {
+    /// Returns true if the projects that are protected, and the paths that these settings hide, are as they were found.
+    fn is_current(&self, options: &IsolatedOptions) -> bool {
         let mut outside = self.outside.iter();
-        self.nested.is_current(self.root.path()) && outside.all(|(above, nested)| nested.is_current(above))
+        self.nested.is_current(self.root.path())
+            && outside.all(|(above, nested)| nested.is_current(above))
+            && self.hidden == options.find_hidden(self.root.path(), &self.mount_path)
     }
 }
 

@@ -624,6 +624,42 @@ fn what_the_settings_hide_is_hidden_from_file_operations_too() {
 }
 
 #[test]
+fn a_hidden_path_that_appears_or_changes_later_is_hidden_from_the_next_command() {
+    let fixture = Fixture::new();
+    let [file, absolute, fork] = ["work/later", "work/deep/later", "fork/deep/later"].map(|path| fixture.path(path));
+    let sandbox = Isolated::new(fixture.path("work")).hide("later").hide(&absolute).hide("link").hide("below/deep");
+    let sandbox = Sandbox::from(sandbox);
+    let store = fixture.path("work/store.db");
+    std::fs::write(&store, "rows").expect("a file");
+    sandbox.keep_out(&store);
+    assert!(succeeds(&sandbox, "cat file", &fixture));
+    for path in [&file, &absolute, &fixture.path("work/below/deep"), &fixture.path("work/store.db-wal")] {
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, "words\n").expect("a file");
+    }
+    for path in ["later", "deep/later", "below/deep", "store.db-wal"] {
+        assert!(!succeeds(&sandbox, &format!("grep . {path}"), &fixture), "{path}");
+    }
+    // A file becomes a directory, and a path leads to another file.
+    std::fs::remove_file(&file).expect("removed");
+    std::fs::create_dir(&file).expect("a directory");
+    std::fs::write(file.join("secret"), "words\n").expect("a file");
+    std::fs::write(fixture.path("work/behind"), "words\n").expect("a file");
+    std::os::unix::fs::symlink("behind", fixture.path("work/link")).expect("a link");
+    for path in ["later/secret", "link", "behind"] {
+        assert!(!succeeds(&sandbox, &format!("grep . {path}"), &fixture), "{path}");
+        let range = rath_sandbox::ByteRange { offset: 0, max_len: 10 };
+        assert!(super::block_on(sandbox.read(path, range)).is_err(), "{path}");
+    }
+    // The original of a fork need not have what is hidden in the fork.
+    std::fs::remove_file(&absolute).expect("removed");
+    std::fs::create_dir_all(fork.parent().expect("a parent")).expect("a directory");
+    std::fs::write(&fork, "words\n").expect("a file");
+    let fork = sandbox.with_directory(&fixture.path("fork")).expect("a fork");
+    assert!(!succeeds(&fork, "grep . deep/later", &fixture));
+}
+
+#[test]
 fn a_store_in_a_directory_that_commands_write_is_refused() {
     let fixture = Fixture::new();
     for path in ["outside/.rath", "outside/hidden", "outside/logs"] {
