@@ -144,7 +144,7 @@ impl Collector {
         // unless it was stored again since.
         let listed = if unindexed.is_empty() { HashMap::new() } else { objects.forgotten_files() };
         let left = unindexed.iter().flat_map(StoredPack::ids).filter(|id| !stored.contains_key(id));
-        let removed = |id| listed.get(&id).filter(|file| !file.is_stored_again).map(|file| (id, file.size));
+        let removed = |id| listed.get(&id).map(|file| (id, file.size));
         let forgotten = left.filter_map(removed).collect();
         for (id, size) in unindexed.iter().flat_map(StoredPack::sizes) {
             stored.entry(id).or_insert(size);

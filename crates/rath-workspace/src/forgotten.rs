@@ -4,7 +4,7 @@
 //! blob, the size of its content and the digest of its content, so that differences between trees are known without it.
 //!
 //! The list forbids nothing: a file that has the same content again is stored again, and is found before the list is read. Before
-//! that, a line `stored` with the id says so. Content that a later line removes again is not to come back from an old pack; content
+//! that, a line `stored` with the id says so: from then on it is damage if the content is missing. Content that a later line removes again is not to come back from an old pack; content
 //! that was stored again is.
 //!
 //! A line `absent` with an id stands for an object that was not in the copy of a session that its directory was made from. It is no
@@ -27,8 +27,6 @@ pub(crate) struct ForgottenFile {
     /// The size of the content, in bytes.
     pub(crate) size: u64,
     pub(crate) digest: Digest,
-    /// True if the content was stored again since, or was about to be.
-    pub(crate) is_stored_again: bool,
 }
 
 /// The objects that are not stored, and are known not to be.
@@ -36,6 +34,8 @@ pub(crate) struct ForgottenFile {
 pub(crate) struct AbsenceList {
     /// The files whose content was removed, by blob.
     pub(crate) forgotten: HashMap<ObjectId, ForgottenFile>,
+    /// The files whose content was removed and stored again since, or was about to be. That one of them is missing is damage.
+    pub(crate) stored_again: HashMap<ObjectId, ForgottenFile>,
     /// The objects that were never here.
     pub(crate) absent: HashSet<ObjectId>,
 }
@@ -49,7 +49,7 @@ const STORED_AGAIN: &str = "stored ";
 const ABSENT: &str = "absent ";
 
 impl Objects {
-    /// Returns the files whose content was removed, by blob.
+    /// Returns the files whose content was removed and not stored again, by blob.
     pub(crate) fn forgotten_files(&self) -> HashMap<ObjectId, ForgottenFile> {
         self.absences().forgotten
     }
@@ -61,12 +61,13 @@ impl Objects {
         let id_after = |line: &str, start| line.strip_prefix(start).and_then(ObjectId::from_hex);
         for line in String::from_utf8_lossy(&bytes).lines() {
             if let Some(id) = id_after(line, STORED_AGAIN) {
-                list.forgotten.get_mut(&id).into_iter().for_each(|file| file.is_stored_again = true);
+                list.stored_again.extend(list.forgotten.remove_entry(&id));
                 list.absent.remove(&id);
             } else if let Some(id) = id_after(line, ABSENT) {
                 list.absent.insert(id);
-            } else {
-                list.forgotten.extend(parse_line(line));
+            } else if let Some((id, file)) = parse_line(line) {
+                list.stored_again.remove(&id);
+                list.forgotten.insert(id, file);
             }
         }
         list
@@ -84,10 +85,9 @@ impl Objects {
 
     /// Notes durably which of some objects are about to be stored that the list has.
     pub(crate) fn note_stored_again(&self, ids: &HashSet<ObjectId>) -> Result<()> {
-        let AbsenceList { forgotten, absent } = self.absences();
-        let again = forgotten.into_iter().filter(|(_, file)| !file.is_stored_again).map(|(id, _)| id);
-        let again = again.chain(absent).filter(|id| ids.contains(id));
-        self.append_lines(again.map(|id| format!("{STORED_AGAIN}{id}\n")).collect())
+        let AbsenceList { forgotten, absent, .. } = self.absences();
+        let again: HashSet<_> = forgotten.into_keys().chain(absent).filter(|id| ids.contains(id)).collect();
+        self.append_lines(again.iter().map(|id| format!("{STORED_AGAIN}{id}\n")).collect())
     }
 
     /// Appends lines to the list, durably.
@@ -150,7 +150,7 @@ fn parse_line(line: &str) -> Option<(ObjectId, ForgottenFile)> {
     let mut words = line.split(' ');
     let (id, size, digest) = (words.next()?, words.next()?, words.next()?);
     let digest = parse_digest(digest)?;
-    Some((ObjectId::from_hex(id)?, ForgottenFile { size: size.parse().ok()?, digest, is_stored_again: false }))
+    Some((ObjectId::from_hex(id)?, ForgottenFile { size: size.parse().ok()?, digest }))
 }
 
 fn parse_digest(hex: &str) -> Option<Digest> {
@@ -172,7 +172,7 @@ mod tests {
     fn a_list_that_a_crash_cut_off_is_continued() {
         let temp = rath_test_support::temp_dir();
         let objects = Objects::open(&temp.path().join("versions")).expect("versions");
-        let file = |size| ForgottenFile { size, digest: Digest::compute(b"x"), is_stored_again: false };
+        let file = |size| ForgottenFile { size, digest: Digest::compute(b"x") };
         let ids = [ObjectId([1; 20]), ObjectId([2; 20])];
         objects.add_forgotten(&[(ids[0], file(7))]).expect("written");
         let path = list_path(objects.folder());

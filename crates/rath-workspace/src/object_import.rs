@@ -49,6 +49,10 @@ pub struct ObjectImport {
     named: HashMap<ObjectId, NamedObject>,
     /// The files whose content was removed where they come from.
     forgotten: Vec<(ObjectId, ForgottenFile)>,
+    /// True if something was said not to come.
+    has_gone: bool,
+    /// The trees and files that are named by others than those whose objects come.
+    named_here: Vec<(ObjectId, ObjectKind)>,
 }
 
 /// The folder of an import.
@@ -207,11 +211,23 @@ impl ObjectImport {
             return Err(ImportError::Unnamed);
         }
         if !named.has_come {
-            let file = |(size, digest)| (id, ForgottenFile { size, digest, is_stored_again: false });
+            let file = |(size, digest)| (id, ForgottenFile { size, digest });
             self.forgotten.extend(forgotten.map(file));
         }
         named.has_come = true;
+        self.has_gone = true;
         Ok(())
+    }
+
+    /// Returns true if not everything came that was named.
+    pub fn is_incomplete(&self) -> bool {
+        self.has_gone || self.missing().next().is_some()
+    }
+
+    /// Notes trees and files that were named here before. That something of them is missing is damage: what is said about it where
+    /// the objects come from is not about the folder.
+    pub fn note_named_here(&mut self, roots: impl IntoIterator<Item = (ObjectId, ObjectKind)>) {
+        self.named_here.extend(roots);
     }
 
     /// Returns the objects that were named and did not come, each with the name that led to it.
@@ -219,27 +235,28 @@ impl ObjectImport {
         self.named.iter().filter(|(_, named)| !named.has_come).map(|(id, named)| (*id, named.root))
     }
 
-    /// Stores all objects durably. What was named and is not here is on a list after that, so that it is not taken for damage.
+    /// Stores all objects durably. What was named and is not here is on a list after that, so that it is not taken for damage, unless it
+    /// [was named here](ObjectImport::note_named_here) before.
     pub fn finish(self) -> Result<ImportCounts> {
         let Some(mut target) = self.target else { return Ok(ImportCounts::default()) };
         let objects = &target.objects;
-        let is_listed =
-            |id: &ObjectId| target.absences.absent.contains(id) || target.absences.forgotten.contains_key(id);
-        let is_here = |id: &ObjectId| target.added.contains(id) || objects.contains(*id);
-        let mut forgotten = self.forgotten;
-        forgotten.retain(|(id, _)| !is_listed(id) && !is_here(id));
-        let removed: HashSet<_> = forgotten.iter().map(|(id, _)| *id).collect();
-        let is_removed = |id: &ObjectId| removed.contains(id) || target.absences.forgotten.contains_key(id);
-        let absent: Vec<_> = self.named.into_keys().filter(|id| !is_here(id) && !is_removed(id)).collect();
-        let absent_count = absent.len() as u64;
-        objects.add_forgotten(&forgotten)?;
-        objects.add_absent(absent.into_iter().filter(|id| !is_listed(id)))?;
-        target.counts.absent = absent_count;
         if let Some(pack) = target.pack {
             objects.note_stored_again(&target.added)?;
             objects.add_pack(pack.finish()?);
             target.added.iter().for_each(|id| objects.mark_intact(*id));
         }
+        let is_listed =
+            |id: &ObjectId| target.absences.absent.contains(id) || target.absences.forgotten.contains_key(id);
+        let mut lacking: HashSet<_> = self.named.into_keys().filter(|id| !objects.contains(*id)).collect();
+        let absent_before = lacking.iter().filter(|id| target.absences.absent.contains(id)).count();
+        lacking.retain(|id| !is_listed(id));
+        let lost = find_named(objects, self.named_here, &lacking);
+        lacking.retain(|id| !lost.contains(id));
+        let mut forgotten = self.forgotten;
+        forgotten.retain(|(id, _)| lacking.remove(id));
+        target.counts.absent = (absent_before + lost.len() + lacking.len()) as u64;
+        objects.add_forgotten(&forgotten)?;
+        objects.add_absent(lacking)?;
         objects.sync()?;
         Ok(target.counts)
     }
@@ -255,7 +272,7 @@ impl ImportTarget {
             self.counts.known += 1;
             return Ok(());
         }
-        if self.absences.forgotten.get(&id).is_some_and(|file| !file.is_stored_again) {
+        if self.absences.forgotten.contains_key(&id) {
             self.counts.forgotten_here += 1;
             return Ok(());
         }
@@ -272,6 +289,25 @@ impl ImportTarget {
         self.counts.objects += 1;
         Ok(())
     }
+}
+
+/// Returns those of some objects that trees and files consist of, as far as the trees can be read.
+fn find_named(objects: &Objects, roots: Vec<(ObjectId, ObjectKind)>, wanted: &HashSet<ObjectId>) -> HashSet<ObjectId> {
+    let (mut found, mut seen, mut rest) = (HashSet::new(), HashSet::new(), roots);
+    if wanted.is_empty() {
+        return found;
+    }
+    while let Some((id, kind)) = rest.pop() {
+        found.extend(wanted.get(&id));
+        if kind == ObjectKind::Tree
+            && seen.insert(id)
+            && let Ok(content) = objects.get(id, kind)
+            && let Ok(entries) = tree::entries(id, &content)
+        {
+            rest.extend(entries.iter().map(|entry| (entry.id, entry.kind())));
+        }
+    }
+    found
 }
 
 /// Returns the content that a zlib stream stands for; none if it is not one whole stream of `size` bytes.

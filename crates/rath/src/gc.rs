@@ -26,6 +26,8 @@ use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
 use crate::store::{DeletionRefusal, FreedSpace, Store, StoreError, StoreId, rath_dir, unwritable_hint};
 use crate::workspace::{CollectMode, FileCount};
 
+pub(crate) use self::sources::named_versions;
+
 pub use self::forget::{FileCopy, ForgetReport, ForgottenFiles, LostFiles, SameFile};
 pub use self::retention::{KeepReason, Retention, RetentionPlan, RetentionRule};
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rath::interchange::{Import, atif, openrath};
+use rath::record::codec::Ending;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::record::{Record, Step};
@@ -95,8 +96,13 @@ async fn read(args: &ImportArgs) -> Result<(Lineage, ImportedFiles, Exit), Failu
         let failure = Failure::from(error);
         if is_format { failure.with_hint(FORMATS_HINT) } else { failure }
     })?;
+    // A bundle is written as a whole. Another session file may be that of a session that runs.
+    let is_cut = bundle.file.report.has_files && bundle.file.report.ending != Ending::Closed;
     let loaded = sessions::loaded_file(&args.file, bundle.file);
-    let exit = loaded.warn();
+    let exit = match loaded.warn() {
+        Exit::Success if is_cut => Exit::Differs,
+        exit => exit,
+    };
     if exit == Exit::Differs && !args.anyway {
         let (message, file) = (format!("{} is damaged", args.file.display()), args.file.display().to_string());
         let command = format!("rath import {} --anyway{}", output::quote(&file), args.store.option());

@@ -565,6 +565,87 @@ fn forgotten_and_missing_files_do_not_travel_and_the_rest_does() {
     });
 }
 
+const OWN_SCRIPT: &str = r#"{"calls": [{"name": "shell", "arguments": {"command": "echo same > own.txt"}}]}
+{"text": "Done."}
+"#;
+
+#[test]
+fn nothing_in_a_bundle_hides_that_a_file_of_the_user_is_lost() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo kept > kept.txt");
+        fixture.work(Some(&id), "Go on", "mkdir d; echo same > d/same.txt");
+        let object = object_of(fixture, b"same\n");
+        let relative = object.strip_prefix(fixture.path("work")).expect("below").to_owned();
+        let kept = std::fs::read(&object).expect("an object");
+        std::fs::remove_file(&object).expect("removed");
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "missing.rath"]), 0);
+        std::fs::write(&object, kept).expect("written");
+        let same = fixture.step(&id, "+d/same.txt");
+        assert_eq!(fixture.code(&["forget", &id, &same]), 0);
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "forgotten.rath"]), 0);
+        for (bundle, is_first) in
+            [("missing.rath", true), ("missing.rath", false), ("forgotten.rath", true), ("forgotten.rath", false)]
+        {
+            let there = Elsewhere::new(fixture.store);
+            std::fs::copy(fixture.path(bundle), there.path(bundle)).expect("copied");
+            std::fs::write(there.folder.path().join("script.jsonl"), OWN_SCRIPT).expect("written");
+            let code = |args: &[&str]| there.printed(args).lines().last().map(str::to_owned).expect("an exit code");
+            let import = || assert_eq!(code(&["import", bundle]), "exit 0", "{bundle}");
+            if is_first {
+                import();
+                assert_eq!(code(&["verify"]), "exit 0", "{bundle}: what never was here is no damage");
+            }
+            let run = ["run", "Go.", "--sandbox", "local:.", "--model", "script:../script.jsonl", "--json"];
+            let ran = there.command(&run).output().expect("rath runs");
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+            let listed = there.command(&["ls", "--json"]).output().expect("rath runs").stdout;
+            let listed = String::from_utf8(listed).expect("text");
+            let ids = listed.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["session"].clone());
+            let ids = ids.map(|id| id.as_str().expect("an id").to_owned());
+            let own = &ids.into_iter().find(|own| !own.replace('-', "").contains(&id)).expect("the user's session");
+            assert_eq!(code(&["verify"]), "exit 0", "{bundle}");
+            std::fs::remove_file(there.path("").join(&relative)).expect("removed");
+            assert_eq!(code(&["verify"]), "exit 3", "{bundle}, first: {is_first}");
+            if !is_first {
+                import();
+            }
+            let verified = there.printed(&["verify", own]);
+            assert!(verified.contains("own.txt: its version is missing"), "{bundle}, first: {is_first}: {verified}");
+            let written = there.printed(&["checkout", own, "files"]);
+            assert!(written.contains("own.txt is left out: its content is not in this copy"), "{bundle}: {written}");
+            assert!(written.ends_with("exit 3\n"), "{bundle}: {written}");
+        }
+    });
+}
+
+#[test]
+fn a_bundle_that_was_cut_off_anywhere_is_imported_on_demand_only() {
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo 1 > n.txt");
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
+        let whole = std::fs::read(fixture.path("b.rath")).expect("a bundle");
+        let ends: Vec<_> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+        // After a step, in a step, among the files, before the end.
+        for cut in [ends[3] + 1, ends[3] + 50, ends[ends.len() - 3] + 1, ends[ends.len() - 2] + 1] {
+            let there = Elsewhere::new(fixture.store);
+            std::fs::write(there.path("b.rath"), &whole[..cut]).expect("written");
+            let code = |args: &[&str]| there.printed(args).lines().last().map(str::to_owned).expect("an exit code");
+            assert_eq!(code(&["verify", "b.rath"]), "exit 3", "{cut}");
+            let refused = there.printed(&["import", "b.rath"]);
+            assert!(refused.contains("error: b.rath is damaged") && refused.ends_with("exit 3\n"), "{cut}: {refused}");
+            assert_eq!(code(&["import", "b.rath", "--anyway"]), "exit 3", "{cut}");
+            assert_eq!(code(&["log", &id]), "exit 0", "{cut}: the rest is there");
+        }
+        // A session file without files may be that of a session that runs.
+        let without = ["export", &id, "--as", "bundle", "--without-files", "-o", "s.rath"];
+        assert_eq!(fixture.code(&without), 0);
+        let whole = std::fs::read(fixture.path("s.rath")).expect("a file");
+        let there = Elsewhere::new(fixture.store);
+        std::fs::write(there.path("s.rath"), &whole[..whole.len() - 10]).expect("written");
+        assert!(there.printed(&["import", "s.rath"]).ends_with("exit 0\n"));
+    });
+}
+
 #[test]
 fn a_file_that_no_tool_may_read_does_not_leave_in_a_bundle() {
     for_each_store("", |fixture| {

@@ -90,20 +90,21 @@ impl Collector {
     /// # }
     /// ```
     pub fn forget(&mut self, files: impl IntoIterator<Item = ObjectId>) -> Result<HashSet<ObjectId>> {
-        let listed = self.objects.forgotten_files();
+        let listed = self.objects.absences();
         let (mut new, mut found) = (Vec::new(), HashSet::new());
         for id in files {
-            let file = match listed.get(&id) {
+            let again = listed.stored_again.get(&id);
+            let file = match listed.forgotten.get(&id).or(again) {
                 Some(file) => {
                     found.extend(self.objects.has_content(id).then_some(id));
-                    new.extend(file.is_stored_again.then_some((id, *file)));
+                    new.extend(again.map(|file| (id, *file)));
                     *file
                 }
                 None => {
                     let Ok(content) = self.objects.get(id, ObjectKind::Blob) else { continue };
                     found.insert(id);
                     let (size, digest) = (content.len() as u64, Digest::compute(&content));
-                    let file = ForgottenFile { size, digest, is_stored_again: false };
+                    let file = ForgottenFile { size, digest };
                     new.push((id, file));
                     file
                 }

@@ -147,6 +147,37 @@ fn what_is_not_here_is_listed_until_it_is_stored() {
     import.add(lost, ObjectKind::Blob, 4, &lost_zlib).expect("added");
     assert_eq!(import.finish().expect("stored"), ImportCounts { objects: 1, known: 1, ..ImportCounts::default() });
     assert_eq!(states(), "=intact a=intact b=intact c=forgotten");
+    // So it is with content that was forgotten where the copy was made.
+    let other = open(&temp, "versions");
+    let batch = crate::batch::Batch::new(&other);
+    assert_eq!(batch.put(ObjectKind::Blob, b"gone").expect("added"), Some(gone));
+    batch.finish().expect("stored");
+    drop(other);
+    assert_eq!(states(), "=intact a=intact b=intact c=intact");
+    let hex = gone.to_string();
+    let path = objects.folder().join("objects").join(&hex[..2]).join(&hex[2..]);
+    std::fs::remove_file(path).expect("removed");
+    assert_eq!(states(), "=intact a=intact b=intact c=missing");
+    let out = objects.checkout(TreeId(root), &temp.path().join("again")).expect("checked out");
+    let left_out: Vec<_> = out.left_out.iter().map(|file| (&*file.path, file.is_forgotten)).collect();
+    assert_eq!(left_out, [("c", false)]);
+    // Nothing that a copy says makes the loss of what is named here less than damage.
+    for (forgotten, roots, wanted) in [
+        (None, vec![(root, ObjectKind::Tree)], "missing"),
+        (Some((4, Digest::compute(b"gone"))), vec![(gone, ObjectKind::Blob)], "missing"),
+        (Some((4, Digest::compute(b"gone"))), vec![(kept, ObjectKind::Blob)], "forgotten"),
+    ] {
+        let mut import = begin();
+        assert!(import.is_incomplete());
+        import.add(kept, ObjectKind::Blob, 4, &kept_zlib).expect("added");
+        import.add(lost, ObjectKind::Blob, 4, &lost_zlib).expect("added");
+        assert_eq!(import.missing().map(|(id, _)| id).collect::<Vec<_>>(), [gone]);
+        import.add_gone(gone, forgotten).expect("named");
+        assert!(import.is_incomplete());
+        import.note_named_here(roots);
+        import.finish().expect("stored");
+        assert_eq!(states(), format!("=intact a=intact b=intact c={wanted}"));
+    }
     // What was forgotten here does not come back with a copy.
     drop(objects);
     let mut collector =

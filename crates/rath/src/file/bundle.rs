@@ -244,7 +244,8 @@ impl Bundle {
 
 impl StagedFiles {
     /// Stores the files durably. The steps that name them are recorded after that, while [`ImportedFiles::hold`] exists.
-    pub async fn store(self) -> Result<ImportedFiles> {
+    pub async fn store(mut self) -> Result<ImportedFiles> {
+        self.0.read_names_here().await;
         let (counts, hold) = run_blocking(move || self.0.finish()).await?;
         let (stored, known) = (counts.objects, counts.known);
         let (forgotten_here, absent) = (counts.forgotten_here, counts.absent);

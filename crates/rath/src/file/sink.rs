@@ -8,6 +8,7 @@ use rath_record::codec::{Fault, Object, ObjectContent, ObjectKind, ObjectSink};
 use rath_record::{ObjectId, StepId};
 use rath_workspace::{ImportCounts, ImportError, ObjectImport, Objects};
 
+use crate::gc;
 use crate::secrets::Secrets;
 use crate::session::{Error, Result, open_versions};
 
@@ -19,7 +20,7 @@ pub(crate) struct FileChecker {
     import: ObjectImport,
     /// The first step that names a version.
     steps: HashMap<ObjectId, StepId>,
-    /// The directory in whose `.rath` the versions are stored; none to check them only, and once the folder is open.
+    /// The directory in whose `.rath` the versions are stored; none to check them only.
     into: Option<PathBuf>,
     folder: Option<Objects>,
     secrets: Secrets,
@@ -45,6 +46,14 @@ impl FileChecker {
         self.failed.take()
     }
 
+    /// Reads what the sessions name that are recorded for the directory, if not everything came: what a file of others says about these
+    /// versions does not count.
+    pub(crate) async fn read_names_here(&mut self) {
+        if let Some(directory) = self.into.as_ref().filter(|_| self.import.is_incomplete()) {
+            self.import.note_named_here(gc::named_versions(directory).await);
+        }
+    }
+
     /// Stores all versions durably, and lists those that were named and are not here. Returns the folder too: while it is open, no
     /// collection removes anything. Blocks.
     pub(crate) fn finish(mut self) -> Result<(ImportCounts, Option<Objects>)> {
@@ -58,8 +67,8 @@ impl FileChecker {
 
     /// Opens the folder before the first version is stored: a session without files needs none.
     fn open_folder(&mut self) -> Result<()> {
-        if let Some(directory) = self.into.take() {
-            let folder = open_versions(&directory)?;
+        if let Some(directory) = self.into.as_ref().filter(|_| self.folder.is_none()) {
+            let folder = open_versions(directory)?;
             self.import.store_in(&folder);
             self.folder = Some(folder);
         }

@@ -1,15 +1,19 @@
 //! The stores and session files whose steps may name versions of a directory.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
+use rath_record::chunk::NamedObjects;
 use rath_record::codec::Report;
 use rath_record::lineage::Lineage;
+use rath_workspace::{ObjectId, ObjectKind};
 
 use super::SkipReason;
 use crate::blocking::run_blocking;
+use crate::sandbox::RATH_DIR;
 use crate::session::{Error, Result, Session, StoreList, StoreUri};
-use crate::store::{Create, Registry, Store, StoreId, UnlistedFile};
+use crate::store::{Create, Registry, Store, StoreId, UnlistedFile, rath_dir};
 
 /// A store or a session file whose steps may name versions of a directory.
 pub(super) enum Source {
@@ -126,6 +130,42 @@ pub(super) fn visit_unlisted_files(store: &Store, mut visit: impl FnMut(&Lineage
         }
     }
     Ok(())
+}
+
+/// Returns the trees and files that steps name which are recorded for a directory, as far as these can be read.
+pub(crate) async fn named_versions(root: &Path) -> HashSet<(ObjectId, ObjectKind)> {
+    let mut names = HashSet::new();
+    if rath_dir::check(&root.join(RATH_DIR)).is_err() {
+        return names;
+    }
+    for (uri, _) in listed(root).await.unwrap_or_default() {
+        match open(&uri).await {
+            Ok(Source::File(_, lineage)) => lineage.walk().iter().for_each(|step| add_names(&mut names, &step.json())),
+            Ok(Source::Store(_, store) | Source::OwnStore(store)) => {
+                let list = store.list().await.unwrap_or_default();
+                let families: HashSet<_> = list.into_iter().map(|summary| summary.family).collect();
+                let read = store.clone();
+                let visit = move || {
+                    let mut names = HashSet::new();
+                    // A session that is damaged keeps no other from being read.
+                    for family in families {
+                        let _ = read.visit_json(&[family], |_, json| add_names(&mut names, json));
+                    }
+                    Ok::<_, Error>(names)
+                };
+                names.extend(run_blocking(visit).await.unwrap_or_default());
+                let _ = store.close().await;
+            }
+            Err(_) => {}
+        }
+    }
+    names
+}
+
+fn add_names(names: &mut HashSet<(ObjectId, ObjectKind)>, json: &str) {
+    let NamedObjects { tree, files } = NamedObjects::of(json);
+    names.extend(tree.map(|tree| (ObjectId(tree.0), ObjectKind::Tree)));
+    names.extend(files.into_iter().map(|file| (ObjectId(file.0), ObjectKind::Blob)));
 }
 
 /// Opens a store or a session file of the list.
