@@ -181,7 +181,7 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         there.check(
             &["replay", &id],
             &expect![[r#"
-            exact: 21 steps, 6 requests, ends at ID
+            exact: 6 requests
             exit 0
         "#]],
         );
@@ -209,14 +209,11 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         there.check(
             &["bisect", &id, "--sandbox", "local:", "--", "grep", "-q", "two", "n.txt"],
             &expect![[r#"
-            ID  tool result: call_1_1 ok ~d/x.txt ~n.txt  [agent]
-              call: shell {"command":"sed -i s/two/TWO/ n.txt; chmod +x d/x.txt"}
-              by: agent
-              asked for in step: ID
-            ! no sandbox: tools start in copies of the recorded files and can do anything you can
-            ! tested 5 versions of the files in 3 runs
-            exit 0
-        "#]],
+                ! no sandbox: tools start in copies of the recorded files and can do anything you can
+                ! error: files are in conflict: `n.txt` (content)
+                ! hint: decide each with `session.decide(path, ..)`, then run again
+                exit 1
+            "#]],
         );
         there.check(
             &["review", &id, "--take", "theirs", "n.txt"],
@@ -228,6 +225,18 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         "#]],
         );
         assert_eq!(read("n.txt"), "one\n2\nthree\n");
+        there.check(
+            &["bisect", &id, "--sandbox", "local:", "--", "grep", "-q", "two", "n.txt"],
+            &expect![[r#"
+                ID  tool result: call_1_1 ok ~d/x.txt ~n.txt  [agent]
+                  call: shell {"command":"sed -i s/two/TWO/ n.txt; chmod +x d/x.txt"}
+                  by: agent
+                  asked for in step: ID
+                ! no sandbox: tools start in copies of the recorded files and can do anything you can
+                ! tested 5 versions of the files in 3 runs
+                exit 0
+            "#]],
+        );
         std::fs::write(there.folder.path().join("script.jsonl"), SCRIPT).expect("written");
         there.check(
             &["resume", &id, "Add a line", "--model", "script:../script.jsonl"],
@@ -255,9 +264,9 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         there.check(
             &["replay", &id],
             &expect![[r#"
-            exact: 29 steps, 8 requests, ends at ID
-            exit 0
-        "#]],
+                exact: 8 requests
+                exit 0
+            "#]],
         );
         there.check(
             &["gc"],
