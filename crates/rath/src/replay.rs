@@ -36,7 +36,7 @@ use crate::flow::Run;
 use crate::sandbox::Sandbox;
 use crate::session::recording::{self, PendingCause, Replay, is_by_program};
 use crate::session::{Error, ForkCounter, ReplayDirs, Result, Session};
-use repeat::{Compared, Rest};
+use repeat::{Compared, ComparisonEnd};
 
 impl Session {
     /// Runs a workflow again over the recorded answers of models, tools and memories. Await the builder for the report.
@@ -168,9 +168,9 @@ impl fmt::Display for ReplayReport {
         self.divergence.iter().try_for_each(|divergence| writeln!(f, "{divergence}"))?;
         let compared = Compared { requests: self.requests, calls: self.calls };
         let rest = match &self.divergence {
-            Some(_) => Rest::Divergence,
-            None if self.differences.is_empty() => Rest::Nothing,
-            None => Rest::Differences,
+            Some(_) => ComparisonEnd::Divergence,
+            None if self.differences.is_empty() => ComparisonEnd::Nothing,
+            None => ComparisonEnd::Differences,
         };
         compared.write(f, rest)?;
         let cuts = self.cuts.iter().map(StepId::short).collect::<Vec<_>>();

@@ -267,9 +267,9 @@ fn views_without_ids(record: &Record) -> String {
     for recorded in trees.list.iter().chain(&trees.history()) {
         out.push(format!("{:?} {:?} {}", recorded.tree, recorded.before, content(recorded.step)));
     }
-    // Of two trees that look the same, the order is that of their ids.
-    let newest = trees.head.and_then(|head| trees.at(head)).map(|at| &trees.list[at]);
-    out.push(format!("{:?}", newest.map(|it| (&it.tree, &it.before, content(it.step)))));
+    // Of two equal trees in a row, either may be the newest: the history has them once.
+    let newest = trees.head.and_then(|head| trees.at(head)).map(|at| trees.list[at].tree);
+    out.push(format!("{newest:?}"));
     out.push(format!("{:?} {:?}", view::tree(record), view::unobserved(record)));
     out.push(format!("{:?} {:?}", view::conflicts(record), turns(record)));
     let folds = view::folds(record).into_iter().map(|fold| fold.hidden.into_iter().map(content).collect::<Vec<_>>());

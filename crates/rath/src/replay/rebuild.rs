@@ -7,7 +7,7 @@ use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder};
 use rath_record::{Record, Step, StepId, turn, view};
 
-use super::repeat::{Compared, Rest};
+use super::repeat::{Compared, ComparisonEnd};
 use crate::session;
 use crate::session::Session;
 
@@ -184,7 +184,7 @@ impl fmt::Display for RebuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         let compared = Compared { requests: self.same_requests(), calls: None };
-        compared.write(f, if self.is_exact() { Rest::Nothing } else { Rest::Differences })
+        compared.write(f, if self.is_exact() { ComparisonEnd::Nothing } else { ComparisonEnd::Differences })
     }
 }
 

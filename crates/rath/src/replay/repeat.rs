@@ -148,7 +148,7 @@ impl fmt::Display for RepeatReport {
         self.record_differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         CallDifference::write_all(&self.call_differences, f)?;
         let compared = Compared { requests: self.requests, calls: Some((self.calls, self.files)) };
-        compared.write(f, if self.has_differences() { Rest::Differences } else { Rest::Nothing })?;
+        compared.write(f, if self.has_differences() { ComparisonEnd::Differences } else { ComparisonEnd::Nothing })?;
         let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
         self.not_made.iter().for_each(|(_, reason)| *reasons.entry(reason).or_default() += 1);
         reasons
@@ -164,9 +164,9 @@ pub(super) struct Compared {
     pub(super) calls: Option<(u64, u64)>,
 }
 
-/// The result of the comparison besides what is the same.
+/// The end of a comparison, besides what is the same.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Rest {
+pub(super) enum ComparisonEnd {
     Nothing,
     Differences,
     /// The comparison has ended at a difference.
@@ -175,18 +175,18 @@ pub(super) enum Rest {
 
 impl Compared {
     /// Writes one line.
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, rest: Rest) -> fmt::Result {
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, end: ComparisonEnd) -> fmt::Result {
         if self.requests + self.calls.unwrap_or_default().0 == 0 {
-            return f.write_str(match rest {
-                Rest::Nothing => "nothing to compare: the session has no recorded requests",
-                Rest::Differences => "nothing is the same",
-                Rest::Divergence => "nothing before that was compared",
+            return f.write_str(match end {
+                ComparisonEnd::Nothing => "nothing to compare: the session has no recorded requests",
+                ComparisonEnd::Differences => "nothing is the same",
+                ComparisonEnd::Divergence => "nothing before that was compared",
             });
         }
-        f.write_str(match rest {
-            Rest::Nothing => "exact: ",
-            Rest::Differences => "the same: ",
-            Rest::Divergence => "the same before that: ",
+        f.write_str(match end {
+            ComparisonEnd::Nothing => "exact: ",
+            ComparisonEnd::Differences => "the same: ",
+            ComparisonEnd::Divergence => "the same before that: ",
         })?;
         f.write_str(&draw::count(self.requests, "request"))?;
         match self.calls {

@@ -413,9 +413,8 @@ impl TrackedDir {
         }
     }
 
-    /// Returns the links of a snapshot, and the names that they give to files.
-    fn links_of(&self, sandbox: &Sandbox, policy: &ActivePolicy, snapshot: &Snapshot) -> Links {
-        let mut links = snapshot.links();
+    /// Returns the links of a snapshot with the names that they give to files.
+    fn follow_links(&self, sandbox: &Sandbox, policy: &ActivePolicy, mut links: Vec<String>) -> Links {
         // Names through links are bounded in number: those that no call made come first.
         links.sort_by_cached_key(|link| !self.first.as_ref().is_some_and(|first| first.is_link(link)));
         let seen = (!links.is_empty()).then(|| SeenRoot::of(sandbox)).flatten();
@@ -429,9 +428,11 @@ impl TrackedDir {
             (self.backups, self.links) = (None, Arc::default());
             return Ok(());
         };
-        let links = self.links_of(sandbox, policy, last);
+        let all_links = last.links();
+        let found: HashSet<String> = all_links.iter().cloned().collect();
+        let links = self.follow_links(sandbox, policy, all_links);
         let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy) && links == *self.links);
-        let is_guarded = |path: &str| last.is_link(path) || guards(policy, &links, self.first.as_ref(), path);
+        let is_guarded = |path: &str| found.contains(path) || guards(policy, &links, self.first.as_ref(), path);
         let searched = unread_with_guards(policy, self.first.as_ref(), last);
         let previous = previous.as_ref().map(|(_, backups)| backups);
         let backups = self.workspace.back_up(last, previous, &is_guarded, &searched)?;
@@ -520,7 +521,7 @@ impl BranchDir {
         let links_after = after
             .filter(|(_, effects)| changes_links(effects))
             .zip(policy)
-            .map(|((last, _), policy)| tracked.links_of(&self.sandbox, policy, last));
+            .map(|((last, _), policy)| tracked.follow_links(&self.sandbox, policy, last.links()));
         let paths = ChangedPaths {
             workspace: &tracked.workspace,
             first: &first,

@@ -7,10 +7,11 @@ use rath_record::view;
 use rath_workspace::{ObjectKind, Objects, WalkedContent, Workspace};
 
 use super::placement::Placement;
+use super::version_folders::holds_no_files;
 use super::versions::{self, Versions};
 use super::{Error, Result, Session};
 use crate::blocking::run_blocking;
-use crate::sandbox::{RATH_DIR, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::session::open_versions;
 
 /// The files of a session that was placed in another directory.
@@ -61,7 +62,7 @@ impl Session {
         if !source.objects().has_tree(id) {
             return Ok(PlacedFiles::None);
         }
-        if !is_empty(root)? {
+        if !holds_no_files(root)? {
             return Ok(PlacedFiles::NotEmpty);
         }
         let folders = [source.objects().clone()];
@@ -83,14 +84,4 @@ impl Session {
         objects.sync()?;
         Ok(PlacedFiles::Written { files: objects.files(id)?.len() as u64 })
     }
-}
-
-/// Returns true if there is nothing in a directory but rath's own.
-fn is_empty(directory: &Path) -> Result<bool> {
-    for entry in std::fs::read_dir(directory)? {
-        if entry?.file_name() != RATH_DIR {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

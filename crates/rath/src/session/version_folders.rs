@@ -136,3 +136,13 @@ pub(crate) fn versions_in(directory: &Path) -> Option<Result<Versions>> {
     };
     folder.is_dir().then(open)
 }
+
+/// Returns true if there is nothing in a directory but rath's own.
+pub(super) fn holds_no_files(directory: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        if entry?.file_name() != RATH_DIR {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

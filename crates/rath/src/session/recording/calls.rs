@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::chunk::{Call, Chunk, Effect, ToolResult, Tree};
@@ -11,7 +10,8 @@ use rath_record::{Step, StepId, draw};
 use super::{Divergence, Replay, json_diff};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
-use crate::sandbox::{RATH_DIR, Sandbox};
+use crate::sandbox::Sandbox;
+use crate::session::version_folders::holds_no_files;
 use crate::session::versions::{Versions, lossy_path};
 use crate::session::{BranchDirs, Error, ForkCounter, Result, Session};
 
@@ -36,7 +36,7 @@ impl ReplayDirs {
         sandbox.stat(".").await.map_err(|error| Error::from(error).with_session(session))?;
         let recording = session.quiet();
         let open = move || {
-            let is_empty = sandbox.directory().is_some_and(is_empty);
+            let is_empty = sandbox.directory().is_some_and(|directory| holds_no_files(directory).unwrap_or(false));
             let steps = recording.lineage();
             let first = steps.walk().into_iter().find_map(|step| step.chunk().tree().cloned());
             let recorded = recording.versions();
@@ -79,12 +79,6 @@ impl ReplayDirs {
 fn missing_files() -> Error {
     Error::new(ErrorKind::Place, "the recorded files of this session are not in this copy")
         .with_hint("run this in the project's directory, or in a sandbox that has the files")
-}
-
-/// Returns true if a directory holds nothing but rath's own files.
-fn is_empty(directory: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(directory) else { return false };
-    entries.flatten().all(|entry| entry.file_name() == RATH_DIR)
 }
 
 /// The files after a call, and the changes that it made.
