@@ -63,6 +63,8 @@ pub enum Chunk {
     Merged(Merged),
     /// A person resolved a file conflict of a merge.
     Decided(Decided),
+    /// The files were brought back to those of an earlier step.
+    Restored(Restored),
     /// A branch was detached from its parent branch here.
     Detached(Detached),
     /// A model call failed and will be tried again.
@@ -112,6 +114,7 @@ impl Chunk {
             Chunk::Observed(it) => &it.effects,
             Chunk::Merged(it) => &it.effects,
             Chunk::Decided(it) => &it.effects,
+            Chunk::Restored(it) => &it.effects,
             _ => &[],
         }
     }
@@ -124,6 +127,7 @@ impl Chunk {
             Chunk::Observed(it) => Some(&it.tree),
             Chunk::Merged(it) => it.tree.as_ref(),
             Chunk::Decided(it) => Some(&it.tree),
+            Chunk::Restored(it) => Some(&it.tree),
             _ => None,
         }
     }

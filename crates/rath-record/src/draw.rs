@@ -258,6 +258,7 @@ pub fn describe(chunk: &Chunk) -> String {
             };
             format!("{kind}: {} {taken}", preview(&it.path))
         }
+        Chunk::Restored(it) => format!("{kind} to {}:{}", it.to.short(), describe_effects(&it.effects)),
         Chunk::Memory(it) => match &it.event {
             MemoryEvent::Remember { text: fact } => format!("remember: {}", preview_text(fact)),
             MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", preview_text(query), found.len()),

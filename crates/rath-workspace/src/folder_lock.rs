@@ -11,7 +11,14 @@ use crate::objects::io_error;
 
 /// A lock on a folder. Dropping it, or the end of the process, releases it.
 #[derive(Debug)]
-pub(crate) struct FolderLock(#[allow(dead_code, reason = "the open file holds the lock")] File);
+pub(crate) struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that another thread is just starting has a copy of it.
+        let _ = self.0.unlock();
+    }
+}
 
 /// The name of the lock file.
 pub(crate) const LOCK_FILE: &str = "lock";

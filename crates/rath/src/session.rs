@@ -23,6 +23,7 @@ pub(crate) mod recording;
 mod resume;
 mod scope;
 mod store_list;
+mod update_note;
 mod version_folders;
 mod versions;
 

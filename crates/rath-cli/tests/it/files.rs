@@ -1,5 +1,7 @@
 //! Tests of forks and merges of files, and of decisions about conflicts.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use crate::fixture::for_each_store;
@@ -360,5 +362,42 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
                 exit 0
             "#]],
         );
+    });
+}
+
+#[test]
+fn a_restore_that_is_killed_is_finished_or_undone() {
+    for_each_store("", |fixture| {
+        let make = |text: &str| format!("mkdir -p d; for i in $(seq 1000); do echo {text} $i > d/$i.txt; done");
+        let id = fixture.work(None, "One", &make("one"));
+        let [one, two] = ["one", "two"].map(|text| {
+            fixture.work(Some(&id), text, &make(text));
+            fixture.json(&["log", &id, "--json"])[0]["id"].as_str().expect("an id").to_owned()
+        });
+        let texts = || -> std::collections::BTreeSet<String> {
+            let files = (1..=1000).map(|nth| std::fs::read_to_string(fixture.path(&format!("work/d/{nth}.txt"))));
+            files.map(|text| text.expect("text").split(' ').next().expect("a word").to_owned()).collect()
+        };
+        let mut interrupted = 0;
+        let steps = [one, two];
+        for nth in 0..8 {
+            let mut child = fixture.start(&["restore", &format!("{id}@{}", steps[nth % 2])]);
+            // Killed when the first file has changed, or a little later.
+            let before = texts();
+            let first = fixture.path("work/d/1.txt");
+            let text = std::fs::read_to_string(&first).expect("text");
+            while child.try_wait().expect("a status").is_none()
+                && std::fs::read_to_string(&first).is_ok_and(|it| it == text)
+            {}
+            std::thread::sleep(Duration::from_micros(700 * (nth as u64 / 2)));
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            interrupted += usize::from(texts().len() == 2);
+            fixture.work(Some(&id), "look", "cat d/1.txt");
+            assert_eq!(texts().len(), 1, "{before:?}");
+            let log = fixture.out(&["log", &id]);
+            assert!(!log.contains("outside the agent"), "{log}");
+        }
+        assert!(interrupted > 0, "no restore was interrupted");
     });
 }

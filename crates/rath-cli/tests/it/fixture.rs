@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use expect_test::Expect;
 use serde_json::{Value, json};
 
-const STORES: [&str; 2] = ["sqlite:.rath/s.db", "jsonl:.rath/s"];
+pub(crate) const STORES: [&str; 2] = ["sqlite:.rath/s.db", "jsonl:.rath/s"];
 
 /// Runs a test on each kind of store.
 pub(crate) fn for_each_store(script: &str, test: impl Fn(&Fixture)) {
@@ -91,15 +91,25 @@ impl Fixture {
 
     /// Lets an agent run one command, in `session` or in a new session. Returns the session's short id.
     pub(crate) fn work(&self, session: Option<&str>, prompt: &str, command: &str) -> String {
+        let Some(id) = session else { return self.work_in("local:work", prompt, command) };
+        self.script_command(command);
+        let output = self.rath(&["resume", id, prompt, "--model", "script:script.jsonl"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        id.to_owned()
+    }
+
+    /// Lets an agent run one command in a new session. Returns the session's short id.
+    pub(crate) fn work_in(&self, sandbox: &str, prompt: &str, command: &str) -> String {
+        self.script_command(command);
+        let output = self.rath(&["run", prompt, "--sandbox", sandbox, "--model", "script:script.jsonl"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.newest()
+    }
+
+    /// Writes a script of a model that calls one command.
+    pub(crate) fn script_command(&self, command: &str) {
         let call = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
         self.script(&format!("{call}\n{}\n", json!({"text": "Done."})));
-        let model = ["--model", "script:script.jsonl"];
-        let output = match session {
-            Some(id) => self.rath(&[&["resume", id, prompt], &model[..]].concat()),
-            None => self.rath(&[&["run", prompt, "--sandbox", "local:work"], &model[..]].concat()),
-        };
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        session.map_or_else(|| self.newest(), str::to_owned)
     }
 
     /// Forks a session. Returns the short id of the fork.

@@ -6,6 +6,8 @@ mod attacks;
 mod bundles;
 #[cfg(target_os = "linux")]
 mod canaries;
+#[cfg(target_os = "linux")]
+mod directories;
 mod files;
 mod fixture;
 #[cfg(target_os = "linux")]

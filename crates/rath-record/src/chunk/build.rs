@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{
     Adopted, Approved, Asked, Assistant, Call, CallOrigin, Change, Checked, Choice, Chunk, Compressed, Conflict,
     Decided, Denied, Detached, Effect, Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted,
-    Json, Memory, MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry,
-    Route, Selected, Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
+    Json, Memory, MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Restored, Resumed,
+    Retry, Route, Selected, Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
 };
 use crate::id::{CallId, CounterId, Digest, StepId};
 use crate::payload::{Blob, Text};
@@ -273,6 +273,13 @@ impl Decided {
     }
 }
 
+impl Restored {
+    /// Makes the restoration of the files of a step, whose tree this is.
+    pub fn new(to: StepId, tree: Tree) -> Self {
+        Restored { to, tree, effects: Vec::new() }
+    }
+}
+
 impl Conflict {
     /// Makes a conflict at a path that exists on no side.
     pub fn new(path: impl Into<String>, what: impl Into<String>) -> Self {
@@ -438,6 +445,10 @@ setters! {
     }
     Decided {
         /// Sets the changes to files that the resolution made.
+        with_effects(effects: Vec<Effect>);
+    }
+    Restored {
+        /// Sets the changes to files.
         with_effects(effects: Vec<Effect>);
     }
     Conflict {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{
     Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
     Detached, Effect, Failed, FileVersion, Forked, Identity, Image, Instructions, Interrupted, Json, Memory,
-    MemoryEvent, Merged, Note, Observed, Other, Placed, RecalledEntry, Resumed, Retry, Route, Selected, ToolResult,
-    ToolSpec, ToolStarted, Tree, User,
+    MemoryEvent, Merged, Note, Observed, Other, Placed, RecalledEntry, Restored, Resumed, Retry, Route, Selected,
+    ToolResult, ToolSpec, ToolStarted, Tree, User,
 };
 use crate::id::CallId;
 use crate::payload::Text;
@@ -142,6 +142,10 @@ impl Chunk {
             }
             Chunk::Decided(Decided { path, taken: _, tree, effects }) => {
                 path.rewrite(plain);
+                tree.rewrite(plain);
+                effects.rewrite(plain);
+            }
+            Chunk::Restored(Restored { to: _, tree, effects }) => {
                 tree.rewrite(plain);
                 effects.rewrite(plain);
             }

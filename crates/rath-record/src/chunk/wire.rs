@@ -223,6 +223,7 @@ macro_rules! texts {
             | Chunk::Placed(_)
             | Chunk::Observed(_)
             | Chunk::Decided(_)
+            | Chunk::Restored(_)
             | Chunk::Forked(_)
             | Chunk::Merged(_)
             | Chunk::Detached(_)
@@ -244,7 +245,7 @@ macro_rules! every_kind {
             ToolResult "tool_result", Placed "placed", Memory "memory", Compressed "compressed",
             Selected "selected", Checked "checked", Forked "forked", Merged "merged", Detached "detached",
             Retry "retry", Interrupted "interrupted", Asked "asked", Approved "approved", Denied "denied", Failed "failed",
-            Resumed "resumed", Adopted "adopted", Observed "observed", Decided "decided", Note "note",
+            Resumed "resumed", Adopted "adopted", Observed "observed", Decided "decided", Restored "restored", Note "note",
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{CallId, Digest};
+use crate::id::{CallId, Digest, StepId};
 
 /// The change of one path.
 ///
@@ -100,6 +100,21 @@ pub struct Decided {
     /// The workspace tree after the resolution.
     pub tree: Tree,
     /// The changes to files that the resolution made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Effect>,
+}
+
+/// The files were brought back to those of an earlier step.
+///
+/// Part of [`Chunk`](super::Chunk).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The step.
+    pub to: StepId,
+    /// The workspace tree, which is that of the step.
+    pub tree: Tree,
+    /// The changes to files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
 }

@@ -219,7 +219,10 @@ impl StepFacts {
             parents: step.parents().iter().map(rath_record::Parent::id).collect(),
             trees,
             at: step.stamp().at,
-            is_act: matches!(step.chunk(), Chunk::ToolResult(_) | Chunk::Merged(_) | Chunk::Decided(_)),
+            is_act: matches!(
+                step.chunk(),
+                Chunk::ToolResult(_) | Chunk::Merged(_) | Chunk::Decided(_) | Chunk::Restored(_)
+            ),
             is_forgotten: step.withheld().is_some(),
             written: written_files(step).filter(|(path, _)| paths.contains(path)).collect(),
             store,

@@ -98,8 +98,12 @@ pub struct Author {
 pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<Option<Blame>> {
     let trees = view::trees(record);
     let Some(head) = trees.head.and_then(|head| trees.at(head)) else { return Ok(None) };
-    let revision =
-        |tree: &view::RecordedTree<'_>| Ok(Revision { tree: tree_id(tree.tree)?, parents: tree.before.clone() });
+    let parents = |tree: &view::RecordedTree<'_>| match tree.step.chunk() {
+        // All lines are those of the step that was restored.
+        Chunk::Restored(restored) => trees.at(restored.to).map_or_else(|| tree.before.clone(), |to| vec![to]),
+        _ => tree.before.clone(),
+    };
+    let revision = |tree: &view::RecordedTree<'_>| Ok(Revision { tree: tree_id(tree.tree)?, parents: parents(tree) });
     let revisions: Vec<Revision> = trees.list.iter().map(revision).collect::<Result<_>>()?;
     let Some(lines) = versions.objects().blame(&revisions, head, path)? else { return Ok(None) };
     let depends = |inputs: &[String]| inputs.is_empty() || inputs.iter().any(|input| view::covers(input, path));

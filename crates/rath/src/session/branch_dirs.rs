@@ -1,7 +1,7 @@
 //! The directories that the branches of a session work in, one for each branch.
 //!
 //! The user's directory stays with the branch that was placed there. A fork gets a directory of its own when its first tool
-//! runs. A merged branch takes over the directory of the branch that its sides forked from, unless that branch went on
+//! runs. A merged branch takes over the user's directory from the branch that its sides forked from, unless that branch went on
 //! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
 //! time.
 
@@ -16,6 +16,7 @@ use rath_record::{BranchId, Record, Step, StepId, view};
 use super::changed_paths::{ChangedPaths, LinkedFiles};
 use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
+use super::update_note::UpdateNote;
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
@@ -74,6 +75,7 @@ pub(crate) struct BranchDir {
 /// A directory whose versions are stored.
 struct TrackedDir {
     workspace: Workspace,
+    note: UpdateNote,
     /// The first snapshot that was taken before a call.
     first: Option<Snapshot>,
     /// The ignored paths that calls changed and that were left, except for calls that a person approved. A directory stands for
@@ -182,13 +184,13 @@ impl BranchDirs {
         };
         let fork_path = self.fork_path(root, request.branch);
         if Workspace::is_fork(&fork_path) {
-            return self.open(&fork_path, store, request.secrets);
+            return self.open(&fork_path, store, request);
         }
         if let Some(dir) = self.take_over(request, root, store)? {
             return Ok(dir);
         }
         if self.claims_root(request) {
-            return self.open(root, store, request.secrets);
+            return self.open(root, store, request);
         }
         let mut origin = self.workspace(root, store, request.secrets)?;
         let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
@@ -198,16 +200,18 @@ impl BranchDirs {
             None => versions::tree(origin.snapshot()?.tree),
         };
         let workspace = origin.fork(versions::tree_id(&tree)?, &fork_path, &self.index(&fork_path, store))?;
-        self.dir(&fork_path, workspace)
+        self.dir(&fork_path, workspace, store)
     }
 
-    /// Takes over the directory of another branch, and brings it to the files of this one; none if that branch went on
-    /// meanwhile.
+    /// Takes over the user's directory from another branch, and brings it to the files of this one; none if that branch works
+    /// elsewhere or went on meanwhile.
     fn take_over(&self, request: &DirRequest<'_>, root: &Path, store: &Versions) -> Result<Option<Arc<BranchDir>>> {
         let Some((from, last_tree)) = request.takes_over_from else { return Ok(None) };
         let slot = self.state().by_branch.get(from).cloned();
         let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
         let dir = match held.as_ref().and_then(|held| (**held).clone()) {
+            // The directory of a fork has the name of its branch, and stays with it.
+            Some(dir) if dir.sandbox.directory() != Some(root) => return Ok(None),
             Some(dir) => {
                 let head = dir.tracked().and_then(|tracked| tracked.head);
                 if head.is_some_and(|head| request.record.find(head).is_none()) {
@@ -215,7 +219,7 @@ impl BranchDirs {
                 }
                 dir
             }
-            None if self.is_vacated(root, *from, request) => self.open(root, store, request.secrets)?,
+            None if self.is_vacated(root, *from, request) => self.open(root, store, request)?,
             None => return Ok(None),
         };
         dir.hide(request.secrets);
@@ -224,10 +228,8 @@ impl BranchDirs {
         }
         // On failure above, the directory stays with its previous branch.
         held.iter_mut().for_each(|held| **held = None);
-        if dir.sandbox.directory() == Some(root) {
-            self.state().root = Some(request.branch);
-            write_occupant(root, store, request)?;
-        }
+        self.state().root = Some(request.branch);
+        write_occupant(root, store, request)?;
         Ok(Some(dir))
     }
 
@@ -262,10 +264,11 @@ impl BranchDirs {
         false
     }
 
-    /// Opens a directory that exists.
-    fn open(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Arc<BranchDir>> {
-        let workspace = self.workspace(directory, store, secrets)?;
-        self.dir(directory, workspace)
+    /// Opens a directory that exists, and completes an update of its files that was interrupted.
+    fn open(&self, directory: &Path, store: &Versions, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+        let mut workspace = self.workspace(directory, store, request.secrets)?;
+        self.note(directory, store).complete(&mut workspace, view::tree(request.record).as_ref())?;
+        self.dir(directory, workspace, store)
     }
 
     /// Opens the workspace of a directory, which keeps no version of a file that holds a secret.
@@ -284,13 +287,22 @@ impl BranchDirs {
 
     /// Returns the path of the snapshot index for a directory.
     fn index(&self, directory: &Path, store: &Versions) -> PathBuf {
+        store.objects().folder().join("index").join(self.name(directory))
+    }
+
+    /// Returns the note about an update of a directory.
+    fn note(&self, directory: &Path, store: &Versions) -> UpdateNote {
+        UpdateNote::new(store.objects(), &self.name(directory))
+    }
+
+    /// Returns the name of a directory among those of the session.
+    fn name(&self, directory: &Path) -> String {
         let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
-        let name = name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
-        store.objects().folder().join("index").join(name)
+        name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
     /// Returns the sandbox over a directory together with its workspace.
-    fn dir(&self, directory: &Path, workspace: Workspace) -> Result<Arc<BranchDir>> {
+    fn dir(&self, directory: &Path, workspace: Workspace, store: &Versions) -> Result<Arc<BranchDir>> {
         let sandbox = if Some(directory) == self.sandbox.directory() {
             self.sandbox.clone()
         } else {
@@ -298,7 +310,7 @@ impl BranchDirs {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let tracked = TrackedDir::new(workspace);
+        let tracked = TrackedDir::new(workspace, self.note(directory, store));
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
@@ -317,7 +329,11 @@ impl BranchDirs {
         };
         let Some(store) = self.versions()? else { return Ok(None) };
         let found = match directory {
-            Some(directory) => versions::tree(self.workspace(directory, store, request.secrets)?.snapshot()?.tree),
+            Some(directory) => {
+                let mut workspace = self.workspace(directory, store, request.secrets)?;
+                self.note(directory, store).complete(&mut workspace, Some(&known))?;
+                versions::tree(workspace.snapshot()?.tree)
+            }
             // The directory of the branch will be made from the tree on the record.
             None => known.clone(),
         };
@@ -361,6 +377,8 @@ impl BranchDirs {
         if known.is_some() {
             tracked.workspace.keep_tracked();
         }
+        let TrackedDir { workspace, note, .. } = &mut *tracked;
+        note.complete(workspace, known)?;
         let now = tracked.workspace.snapshot()?;
         tracked.workspace.keep_tracked();
         let tree = versions::tree(now.tree);
@@ -401,9 +419,10 @@ pub(crate) struct CallChanges {
 }
 
 impl TrackedDir {
-    fn new(workspace: Workspace) -> Self {
+    fn new(workspace: Workspace, note: UpdateNote) -> Self {
         TrackedDir {
             workspace,
+            note,
             first: None,
             left_ignored: HashSet::new(),
             last: None,
@@ -628,12 +647,24 @@ impl BranchDir {
         self.changes_since_last_look()
     }
 
-    /// Makes the files equal to a tree, and returns the tree that is there then with the changes.
+    /// Makes the files equal to a tree, and returns the tree that is there then with the changes since the last look.
+    ///
+    /// If the record does not get the tree, the next look undoes this. Call [`updated`](BranchDir::updated) once it has it.
     pub(crate) fn restore(&self, tree: &Tree) -> Result<(Tree, Vec<Effect>)> {
         if let Some(mut tracked) = self.tracked() {
-            tracked.workspace.restore(versions::tree_id(tree)?)?;
+            let TrackedDir { workspace, note, last, .. } = &mut *tracked;
+            let before = match last {
+                Some(last) => versions::tree(last.tree),
+                None => versions::tree(workspace.snapshot()?.tree),
+            };
+            note.update(workspace, &before, tree, tree)?;
         }
         Ok(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
+    }
+
+    /// Ends an update of the files: the record has their tree.
+    pub(crate) fn updated(&self) {
+        self.tracked().into_iter().for_each(|mut tracked| tracked.note.remove());
     }
 
     /// Stores the newest step of the branch that works here, for this process and for later ones.
@@ -666,7 +697,9 @@ impl BranchDir {
             merged
         };
         if found != wanted {
-            tracked.workspace.restore(versions::tree_id(&wanted)?)?;
+            let TrackedDir { workspace, note, .. } = &mut *tracked;
+            note.update(workspace, &known, tree, &wanted)?;
+            note.remove();
         }
         tracked.last = Some(tracked.workspace.snapshot()?);
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
+use rath_record::chunk::{Checked, Effect, Restored, Tree, Verdict};
 use rath_record::view::{self, Freshness};
 use rath_record::{Chunk, Record, Step, StepId};
 
@@ -84,11 +84,18 @@ impl Session {
         self.refuse_conflicts()?;
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
         self.observe().await?;
-        let (tree, effects) = self.with_dir(move |_, dir| dir.restore(&tree)).await?;
+        let wanted = tree.clone();
+        let (dir, found, effects) = self
+            .with_dir(move |_, dir| {
+                let (found, effects) = dir.restore(&wanted)?;
+                Ok((dir, found, effects))
+            })
+            .await?;
         if !effects.is_empty() {
-            self.push(Observed::new(tree).with_effects(effects.clone()));
+            self.push(Restored::new(step, found).with_effects(effects.clone()));
         }
         self.durable().await?;
+        dir.updated();
         Ok(effects)
     }
 
@@ -104,6 +111,7 @@ impl Session {
                 && dirs.observe(&dir, Some(&tree), None)?.is_some_and(|observed| observed.tree == before)
             {
                 dir.restore(&tree)?;
+                dir.updated();
             }
             Ok(dir.permanent_path().map(Path::to_owned))
         };

@@ -520,5 +520,5 @@ fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
 
 /// Returns true for chunks that record an observation of the workspace.
 pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
-    matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
+    matches!(chunk, Chunk::Observed(_) | Chunk::Restored(_) | Chunk::Checked(_))
 }

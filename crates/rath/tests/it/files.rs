@@ -287,6 +287,26 @@ fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     // What was there is on the record, mine included.
     let steps = log(&session);
     assert!(steps.contains("changed outside the agent: +c.txt"), "{steps}");
+    assert!(steps.contains(&format!("restored to {}: ~a.txt -b.txt -c.txt", first.short())), "{steps}");
+}
+
+#[test]
+fn blame_follows_a_line_through_a_restore_to_the_call_that_wrote_it() {
+    let folder = folder(&[("a.txt", "one\n")]);
+    let mut session = work(placed(&folder), &[&["echo two >> a.txt"]]);
+    let good = view::trees(session.as_record()).list[1].step.id();
+    session = work(session, &[&["echo junk > a.txt; echo junk > b.txt"]]);
+    block_on(session.restore(good)).expect("restored");
+    session = work(session, &[&["echo three >> a.txt"]]);
+    let blame = block_on(session.blame("a.txt")).expect("objects").expect("a file");
+    let origins = blame.lines.iter().map(|line| match &line.origin {
+        Origin::Call(author) => format!("{}: {}", line.text, author.call.arguments),
+        origin => format!("{}: {origin:?}", line.text),
+    });
+    let origins: Vec<_> = origins.collect();
+    let wanted =
+        ["one: Before", r#"two: {"command":"echo two >> a.txt"}"#, r#"three: {"command":"echo three >> a.txt"}"#];
+    assert_eq!(origins, wanted);
 }
 
 #[test]

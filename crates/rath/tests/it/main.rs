@@ -13,6 +13,8 @@ mod canaries;
 mod compile;
 #[cfg(target_os = "linux")]
 mod crash;
+#[cfg(target_os = "linux")]
+mod directories;
 #[cfg(unix)]
 mod escape;
 mod file;

@@ -292,6 +292,7 @@ fn note_losses(session: &Session, notes: &Notes) {
             Chunk::Checked(_) => notes.count("check", UNREAD),
             Chunk::Observed(_) => notes.count("observation", UNREAD),
             Chunk::Decided(_) => notes.count("decision", UNREAD),
+            Chunk::Restored(_) => notes.count("restoration", UNREAD),
             Chunk::Retry(_) => notes.count("failed attempt", UNREAD),
             Chunk::Interrupted(_) => notes.count("interruption", UNREAD),
             Chunk::Failed(_) => notes.count("failure", UNREAD),

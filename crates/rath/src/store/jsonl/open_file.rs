@@ -30,7 +30,7 @@ pub(super) struct OpenFile {
     /// The number of bytes that the file has, by what was read and written.
     length: u64,
     /// The lock, if it is not on `file` itself.
-    _lock: Option<File>,
+    lock: Option<File>,
     pub(super) encoder: Encoder,
     /// The branches that are held, each with its epoch and its head.
     pub(super) held: HashMap<BranchId, (u64, StepId)>,
@@ -50,7 +50,7 @@ impl OpenFile {
         Ok(OpenFile {
             length: file.metadata()?.len(),
             file,
-            _lock: lock,
+            lock,
             encoder,
             held: HashMap::new(),
             branches: HashMap::new(),
@@ -128,9 +128,11 @@ fn has_no_links(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
 }
 
-/// Removes a new file that did not get its name.
+/// Removes a new file that did not get its name, and releases the lock.
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        // Closing the file is not enough: a process that another thread is just starting has a copy of it.
+        let _ = self.lock.as_ref().unwrap_or(&self.file).unlock();
         if let Some(temporary) = &self.unpublished {
             let _ = std::fs::remove_file(temporary);
         }
@@ -267,7 +269,7 @@ impl Jsonl {
     }
 
     /// Locks the file of a session that no process writes.
-    pub(super) fn lock_idle(&self, family: BranchId) -> Result<File> {
+    pub(super) fn lock_idle(&self, family: BranchId) -> Result<IdleLock> {
         loop {
             let (lock, is_separate) = match self.separate_lock(family)? {
                 Some(lock) => (lock, true),
@@ -277,7 +279,7 @@ impl Jsonl {
                 return Err(self.held_error(family, family, &Holder::this_process())?);
             }
             if is_separate || is_current(&lock, &self.path(family)) {
-                return Ok(lock);
+                return Ok(IdleLock(lock));
             }
         }
     }
@@ -294,6 +296,15 @@ impl Jsonl {
                 synced.map_err(|error| self.io_error("write to", error))
             }
         }
+    }
+}
+
+/// The lock on a file that no process writes.
+pub(super) struct IdleLock(File);
+
+impl Drop for IdleLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -316,6 +327,21 @@ mod tests {
     use super::super::MAX_FILE_BYTES;
     use super::*;
     use crate::Session;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_closed_file_can_be_locked_while_a_process_that_is_being_started_has_a_copy_of_it() {
+        let folder = rath_test_support::temp_dir();
+        let store = Jsonl::open(&folder.path().display().to_string(), Create::Never).expect("a store");
+        let family = BranchId([1; 16]);
+        let mut open = store.new_file(family, &Holder::this_process()).expect("a file");
+        std::fs::rename(open.unpublished.take().expect("a name"), store.path(family)).expect("renamed");
+        let copy = open.file.try_clone().expect("a copy");
+        assert!(store.lock_idle(family).is_err(), "it is being written");
+        drop(open);
+        assert!(store.lock_idle(family).is_ok(), "it was closed");
+        drop(copy);
+    }
 
     #[test]
     fn a_session_that_is_too_long_costs_no_other_one_its_store() {

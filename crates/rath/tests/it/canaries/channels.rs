@@ -104,6 +104,7 @@ pub(super) const CHANNELS: &[Channel] = &[
     stored("merged: path of a conflict"),
     stored("merged: kind of a conflict"),
     stored("merged: version in a conflict"),
+    stored("restored: changed path"),
     stored("decided: path"),
     stored("decided: changed path"),
     stored("retry: error"),

@@ -1,10 +1,11 @@
 //! One step of every kind, with canaries in every member.
 
+use rath::StepId;
 use rath::chunk::{
     Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Compressed, Conflict, Decided, Denied, Effect,
     Failed, FileVersion, Identity, Image, Instructions, Interrupted, Json, Memory, MemoryEvent, Merged, Observed,
-    Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected, Strategy, ToolResult, ToolSpec,
-    ToolStarted, Tree, User, Verdict,
+    Outcome, Placed, RecalledEntry, Resolution, Restored, Resumed, Retry, Route, Selected, Strategy, ToolResult,
+    ToolSpec, ToolStarted, Tree, User, Verdict,
 };
 use rath::prelude::{Chunk, Secrets, Session};
 use serde_json::json;
@@ -94,6 +95,9 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
             .with_effects([Effect::new(text("merged: path"), Change::Deleted)])
             .with_conflicts([conflict])
             .with_call(id)
+            .into(),
+        Restored::new(StepId([1; 32]), Tree("git:0".to_owned()))
+            .with_effects([Effect::new(text("restored: changed path"), Change::Modified)])
             .into(),
         Decided::new(text("decided: path"), Resolution::Ours, Tree("git:0".to_owned()))
             .with_effects([Effect::new(text("decided: changed path"), Change::Modified)])
