@@ -82,8 +82,8 @@ pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
-    Ask, Author, Bisected, Blame, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line, Origin,
-    PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange,
+    Ask, Author, Bisected, Blame, Certainty, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line,
+    Origin, PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange,
 };
 pub use store::Store;
 

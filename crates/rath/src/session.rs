@@ -53,7 +53,7 @@ use placement::Placement;
 
 pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
-pub use blame::{Author, Blame, Line, Origin};
+pub use blame::{Author, Blame, Certainty, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs, CallChanges};
 pub(crate) use branch_dirs::{occupant_branch, occupant_file};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};

@@ -85,6 +85,8 @@ pub trait Tool: Send + Sync + 'static {
     ///
     /// Calls that touch the same resource run in the order in which the model asked for them, unless all of them only read
     /// it. All other calls run concurrently.
+    ///
+    /// A call that declares paths which it changes changes no others: what else changes while it runs is recorded as made by others.
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
         let _ = arguments;
         Vec::new()

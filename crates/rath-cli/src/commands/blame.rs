@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use rath::StepId;
 use rath::chunk::Call;
 use rath::record::draw::{count, one_line, preview};
-use rath::{Line, Origin};
+use rath::{Certainty, Line, Origin};
 use serde_json::json;
 
 use crate::output::{self, BRANCH, CommandResult, Failure};
@@ -73,6 +73,10 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
         "line": number, "text": line.text, "origin": origin, "step": line.step, "checks": line.checks,
         "failed_checks": line.failed_checks,
         "call": author.map(|author| &author.call), "by": author.and_then(|author| author.by.as_ref()),
+        "certainty": author.map(|author| match author.certainty {
+            Certainty::By => "by",
+            Certainty::During => "during",
+        }),
         "answer": author.map(|author| author.answer), "request": author.and_then(|author| author.request),
     })
 }
@@ -83,6 +87,7 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
         Origin::Outside => "outside the agent".to_owned(),
         Origin::Merge => "merged".to_owned(),
         Origin::InDoubt(_) => "interrupted call?".to_owned(),
+        Origin::Call(author) if author.certainty == Certainty::During => format!("during {}", author.call.tool),
         Origin::Call(author) => author.call.tool.to_string(),
     };
     writeln!(
@@ -98,6 +103,9 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
     if let Origin::Call(author) = &line.origin {
         print_call(out, &author.call, author.by.as_deref(), author.answer)?;
         author.request.iter().try_for_each(|request| writeln!(out, "  request: {request:.16}"))?;
+        if author.certainty == Certainty::During {
+            writeln!(out, "  written while this call ran, by it or by another process")?;
+        }
     }
     if let Origin::InDoubt(calls) = &line.origin {
         let calls: Vec<_> = calls.iter().map(ToString::to_string).collect();

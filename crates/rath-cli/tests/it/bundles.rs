@@ -135,15 +135,15 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         there.check(
             &["blame", "n.txt", &id],
             &expect![[r#"
-            ID shell                   1  one
-            ID merged                  2  <<<<<<< ours
-            ID shell                   3  TWO
-            ID merged                  4  =======
-            ID shell                   5  2
-            ID merged                  6  >>>>>>> theirs
-            ID shell                   7  three
-            exit 0
-        "#]],
+                ID during shell            1  one
+                ID merged                  2  <<<<<<< ours
+                ID during shell            3  TWO
+                ID merged                  4  =======
+                ID during shell            5  2
+                ID merged                  6  >>>>>>> theirs
+                ID during shell            7  three
+                exit 0
+            "#]],
         );
         let sessions = there.command(&["ls", "--all", "--json"]).output().expect("rath runs").stdout;
         let first: Value =
@@ -254,12 +254,12 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
         there.check(
             &["blame", "n.txt", &id],
             &expect![[r#"
-            ID shell                   1  one
-            ID shell                   2  2
-            ID shell                   3  three
-            ID shell                   4  four
-            exit 0
-        "#]],
+                ID during shell            1  one
+                ID during shell            2  2
+                ID during shell            3  three
+                ID during shell            4  four
+                exit 0
+            "#]],
         );
         there.check(
             &["replay", &id],

@@ -154,7 +154,7 @@ fn every_line_has_its_author() {
             &["blame", "n.txt"],
             &expect![[r#"
                 1843fa20 before the session      1  one
-                882b83dc shell                   2  2
+                882b83dc during shell            2  2
                 1843fa20 before the session      3  three
                 3385fdbc outside the agent       4  by hand
                 3cb9f775 write_file              5  last
@@ -175,11 +175,12 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
-                882b83dc shell                   2  2
+                882b83dc during shell            2  2
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
                   asked for in step: 8172643a
                   request: c014b696204b9fd3
+                  written while this call ran, by it or by another process
                   checks: test -e n.txt
                   failed checks: test -e none.txt
                 exit 0
@@ -204,7 +205,7 @@ fn every_line_has_its_author() {
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"failed_checks":["test -e none.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
+            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"certainty":"by","checks":["test -e n.txt"],"failed_checks":["test -e none.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
             exit 0
         "#]]);
         fixture.check(
@@ -456,7 +457,7 @@ fn missing_files_are_explained() {
         fixture.check(
             &["blame", "n.txt", "s.rath"],
             &expect![[r#"
-                0da12836 shell                   1  1
+                0da12836 during shell            1  1
                 exit 0
             "#]],
         );

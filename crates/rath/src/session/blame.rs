@@ -90,7 +90,24 @@ pub struct Author {
     pub answer: StepId,
     /// The digest of the request that the answer belongs to.
     pub request: Option<Digest>,
+    /// The certainty that the call wrote the line.
+    pub certainty: Certainty,
 }
+
+/// The certainty that a call wrote a line.
+///
+/// Part of [`Author`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// The call wrote the line: its tool changes no other file than the one that the call names.
+    By,
+    /// The line was written while the call ran, by the call or by another process. Files are compared before and after a call, so
+    /// the changes of a command cannot be told from those of an editor.
+    During,
+}
+
+/// The tools that change the file in their argument `path`, and no other.
+const TOOLS_OF_ONE_FILE: [&str; 2] = ["write_file", "edit_file"];
 
 /// Returns the origin of every line of a file, as the file is at the head of a record; none if there is no such file.
 ///
@@ -151,5 +168,15 @@ fn author(result: &Step) -> Option<Author> {
         _ => None,
     };
     let by = answer.stamp().by.as_ref().map(|by| by.to_string());
-    Some(Author { call: call.clone(), by, answer: answer.id(), request })
+    let certainty = if changes_one_file(call, result) { Certainty::By } else { Certainty::During };
+    Some(Author { call: call.clone(), by, answer: answer.id(), request, certainty })
+}
+
+/// Returns true if a call can have changed only the file that it names, and its result has no other change.
+fn changes_one_file(call: &Call, result: &Step) -> bool {
+    let arguments = call.arguments.as_str().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    let path = arguments.as_ref().and_then(|arguments| arguments["path"].as_str());
+    let named = path.map(|path| path.trim_start_matches("./"));
+    TOOLS_OF_ONE_FILE.contains(&&*call.tool)
+        && matches!(result.chunk().effects(), [effect] if Some(effect.path.as_str()) == named)
 }

@@ -90,6 +90,11 @@ impl Touch {
             }
     }
 
+    /// Returns true if this declares that a path may change.
+    pub(super) fn changes_path(&self) -> bool {
+        self.is_of_path() && self.access == Access::Write
+    }
+
     /// Returns the path and the access to it, if this is the touch of a path.
     pub(super) fn path(&self) -> Option<(&str, Access)> {
         match &self.resource {

@@ -275,6 +275,57 @@ fn calls_that_write_side_by_side_are_told_apart_by_what_they_touch() {
     }
 }
 
+/// A tool that changes one file, while a person changes another.
+struct WriteOne(std::path::PathBuf);
+
+impl Tool for WriteOne {
+    fn spec(&self) -> rath::chunk::ToolSpec {
+        rath::chunk::ToolSpec::new("write_one", "Writes a file.", json!({"type": "object", "properties": {}}))
+    }
+
+    fn touches(&self, _: &serde_json::Value) -> Vec<rath::tool::Touch> {
+        vec![rath::tool::Touch::write("one.txt")]
+    }
+
+    async fn call(&self, _: &rath::tool::ToolCx, _: serde_json::Value) -> Result<rath::tool::Output> {
+        put(&self.0, "one.txt", "by the call\n");
+        put(&self.0, "a.txt", "by a person\n");
+        Ok("written".into())
+    }
+}
+
+#[test]
+fn a_file_that_a_person_changes_while_a_call_runs_is_not_the_calls() {
+    let folder = folder(&[("a.txt", "a\n")]);
+    let model = script([r#"{"calls": [{"name": "write_one", "arguments": {}}]}"#, r#"{"text": "done"}"#]);
+    let agent = Agent::new("Work.", &model).tool(WriteOne(folder.path().to_owned()));
+    let session = block_on(agent.run(placed(&folder))).expect("a run");
+    let session = work(session, &[&["echo shell > shell.txt"]]);
+    expect![[r#"
+        tool_result: +one.txt
+        observed: ~a.txt
+        tool_result: +shell.txt
+    "#]]
+    .assert_eq(&effects(&session));
+    let write = json!({"calls": [{"name": "write_file", "arguments": {"path": "w.txt", "text": "w\n"}}]}).to_string();
+    let agent = Agent::new("Work.", &script([write.as_str(), r#"{"text": "done"}"#])).tool(WriteFile);
+    let mut session = session;
+    session.push(Chunk::user("go on"));
+    let session = block_on(agent.run(session)).expect("a run");
+    let origin = |path| {
+        let blame = block_on(session.blame(path)).expect("objects").expect("a file");
+        match &blame.lines[0].origin {
+            Origin::Call(author) => format!("{path}: {:?} {}", author.certainty, author.call.tool),
+            origin => format!("{path}: {origin:?}"),
+        }
+    };
+    let origins = ["a.txt", "one.txt", "shell.txt", "w.txt"].map(origin);
+    assert_eq!(
+        origins,
+        ["a.txt: Outside", "one.txt: During write_one", "shell.txt: During shell", "w.txt: By write_file"]
+    );
+}
+
 #[test]
 fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     let folder = folder(&[("a.txt", "one\n")]);

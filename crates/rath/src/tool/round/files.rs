@@ -13,7 +13,7 @@ use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
 use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, lossy_path};
 use crate::session::{Result, Session};
-use crate::tool::Nature;
+use crate::tool::{Nature, Touch};
 use crate::workspace;
 
 /// The files that a round works on.
@@ -28,7 +28,8 @@ pub(super) struct RoundFiles {
     seen: Option<Tree>,
     /// True if no call has ended since the files were looked at.
     is_current: bool,
-    /// True if calls that may write ran at the same time. Their changes are told apart by their touches.
+    /// True if others may have written while a call ran: calls, or other processes. The changes are told apart by the touches of
+    /// calls.
     has_concurrent_writers: bool,
     /// True from when the files could not be looked at after a call that may have changed them.
     pub(super) is_unseen: bool,
@@ -112,7 +113,8 @@ impl Round {
 
     /// Looks at the files when a call has ended.
     ///
-    /// A change belongs to that call, unless another call that runs has declared that it touches the path.
+    /// A change belongs to that call, unless another call that runs has declared that it touches the path. If all of them have
+    /// declared other paths, it belongs to none, and the next look records it as made by others.
     pub(super) async fn snapshot_after(&mut self, session: &Session, nth: usize) -> Result<()> {
         self.files.is_current = false;
         if !self.may_write(nth) {
@@ -168,24 +170,33 @@ impl Round {
         self.files.seen = Some(tree);
         self.files.is_current = true;
         self.files.has_concurrent_writers |= !others.is_empty();
+        let mut has_foreign_changes = false;
         for effect in effects {
             // A temporary file of a call that runs is not its final file, and the removal of one is no change.
             if is_temporary(&effect.path) && (effect.change == Change::Deleted || !others.is_empty()) {
                 continue;
             }
+            let running = || [nth].into_iter().chain(others.iter().copied());
+            let touches = |slot: usize| match &self.slots[slot].state {
+                CallState::Running { touches, .. } => &touches[..],
+                _ => &[],
+            };
             let owner = |path: &str| {
                 let path = workspace::path_bytes(path);
-                let covers = |slot: &usize| match &self.slots[*slot].state {
-                    CallState::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&path)),
-                    _ => false,
-                };
-                if covers(&nth) { nth } else { others.iter().copied().find(covers).unwrap_or(nth) }
+                let declared = running().find(|slot| touches(*slot).iter().any(|touch| touch.covers(&path)));
+                // A call that declares no path may change any.
+                declared.or_else(|| running().find(|slot| !touches(*slot).iter().any(Touch::changes_path)))
             };
             for (owner, effect) in split_rename(effect, owner) {
-                if let CallState::Running { effects, .. } = &mut self.slots[owner].state {
-                    effects.push(effect);
+                match owner.map(|owner| &mut self.slots[owner].state) {
+                    Some(CallState::Running { effects, .. }) => effects.push(effect),
+                    _ => has_foreign_changes = true,
                 }
             }
+        }
+        if has_foreign_changes {
+            self.files.has_concurrent_writers = true;
+            self.files.is_current = false;
         }
         Ok(())
     }
@@ -207,8 +218,8 @@ fn is_temporary(path: &str) -> bool {
     sandbox::is_temporary_name(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
 }
 
-/// Assigns an effect to its call. A rename whose two paths belong to two calls is a deletion and a creation.
-fn split_rename(effect: Effect, owner: impl Fn(&str) -> usize) -> Vec<(usize, Effect)> {
+/// Assigns an effect to its call, if it has one. A rename whose two paths belong to two calls is a deletion and a creation.
+fn split_rename(effect: Effect, owner: impl Fn(&str) -> Option<usize>) -> Vec<(Option<usize>, Effect)> {
     let to = owner(&effect.path);
     match &effect.change {
         Change::Renamed { from } if owner(from) != to => {
