@@ -16,7 +16,8 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
+        ("placing", placing),
         ("snapshots", snapshots),
         ("opens", opens),
         ("forks", forks),
@@ -75,6 +76,25 @@ impl BenchRepo {
         let objects = Objects::open(&folder).expect("versions");
         Workspace::open(&self.root(), &objects, &folder.join("rath-index")).expect("a workspace")
     }
+}
+
+/// The first snapshot of a directory, which a session takes when it is placed there.
+fn placing(table: &mut Table, repo: &BenchRepo) {
+    let mut nth = 0;
+    let place = || {
+        nth += 1;
+        repo.workspace(&format!("placed{nth}")).snapshot().expect("a snapshot");
+    };
+    let mut other = 0;
+    let (ours, git) = medians(7, place, || {
+        other += 1;
+        let folder = repo.folder.path().join(format!("added{other}"));
+        let folder = folder.to_str().expect("text");
+        repo.git(&["--git-dir", folder, "--work-tree", ".", "init", "--quiet"]);
+        repo.git(&["--git-dir", folder, "--work-tree", ".", "add", "."]);
+    });
+    eprintln!("  a first snapshot: {ours:.1?}, git add {git:.1?}");
+    table.at_most("a first snapshot of 10,000 files, against git add", ratio(ours, git), 1.0);
 }
 
 fn snapshots(table: &mut Table, repo: &BenchRepo) {
