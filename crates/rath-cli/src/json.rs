@@ -1,11 +1,15 @@
-//! Steps as JSON.
+//! Steps, damage and notes as JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rath::interchange::Note;
+use rath::record::codec::{Fault, Report};
 use rath::record::draw::BranchNames;
 use rath::record::{BranchId, Digest, Parent, Payload, Step, StepId, Usage};
+use rath::store::Damage;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::output;
 
@@ -24,6 +28,18 @@ pub(crate) struct StepJson<'a> {
     /// Texts that are too long for the row, by digest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     payloads: BTreeMap<String, String>,
+    /// The parts of the step that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    faults: Vec<StepFault>,
+}
+
+/// A part of a step that cannot be read.
+#[derive(serde::Serialize)]
+struct StepFault {
+    /// The code of the fault, as `rath verify --json` prints it; `forgotten` for content that was removed on request.
+    code: &'static str,
+    /// The id of the parent or the digest of the text.
+    id: String,
 }
 
 impl<'a> StepJson<'a> {
@@ -39,8 +55,43 @@ impl<'a> StepJson<'a> {
             at: stamp.at.map(output::time),
             chunk: RawValue::from_string(step.json().into_owned()).expect("a chunk is JSON"),
             payloads: text_payloads(step).map(|(digest, text)| (digest.to_string(), text.to_string())).collect(),
+            faults: faults(step),
         }
     }
+}
+
+/// Returns the parts of a step that cannot be read.
+fn faults(step: &Step) -> Vec<StepFault> {
+    let fault = |fault: Fault, id: String| StepFault { code: fault.code(), id };
+    let parents = step.parents().iter().filter(|parent| parent.step().is_none());
+    let parents = parents.map(|parent| fault(Fault::MissingParent(parent.id()), parent.id().to_string()));
+    let present: Vec<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
+    let absent = step.chunk().payload_digests().into_iter().filter(|digest| !present.contains(digest));
+    let absent = absent.map(|digest| match step.withheld() {
+        None => fault(Fault::MissingPayload(digest), digest.to_string()),
+        Some(_) => StepFault { code: "forgotten", id: digest.to_string() },
+    });
+    parents.chain(absent).collect()
+}
+
+/// Returns the damage of a session file.
+pub(crate) fn file_damage(report: &Report) -> Vec<Value> {
+    let json = |it: &rath::record::codec::Damage| {
+        let (line, offset, row, step) = (it.line, it.offset, it.row, it.step);
+        json!({"line": line, "offset": offset, "row": row, "step": step, "code": it.fault.code(), "fault": it.fault.to_string()})
+    };
+    report.damage.iter().map(json).collect()
+}
+
+/// Returns the damage of a store.
+pub(crate) fn store_damage(damage: &[Damage]) -> Vec<Value> {
+    let json = |it: &Damage| json!({"place": it.place, "step": it.step, "fault": it.what});
+    damage.iter().map(json).collect()
+}
+
+/// Returns the notes of an import or an export.
+pub(crate) fn notes(notes: &[Note]) -> Vec<Value> {
+    notes.iter().map(|note| json!({"code": note.code.as_str(), "note": note.text})).collect()
 }
 
 /// Returns the texts of a step that are stored beside its row.

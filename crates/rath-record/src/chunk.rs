@@ -18,6 +18,8 @@ pub use rewrite::TextKind;
 pub use wire::ChunkError;
 pub use workspace::*;
 
+use crate::money::Money;
+
 /// The content of a step: one thing that happened.
 ///
 /// In JSON a chunk is an object whose first member, `kind`, is the variant's name in snake case.
@@ -130,5 +132,20 @@ impl Chunk {
             Chunk::Restored(it) => Some(&it.tree),
             _ => None,
         }
+    }
+
+    /// Returns the cost that the record states for the model call: the amount `cost_usd` among the facts of an answer, in dollars.
+    ///
+    /// The answers of an imported file have one if the file states it.
+    pub fn recorded_cost(&self) -> Option<Money> {
+        #[derive(serde::Deserialize)]
+        struct CostFacts {
+            cost_usd: f64,
+        }
+        let Chunk::Assistant(answer) = self else { return None };
+        // Most facts state no cost, and are not parsed.
+        let facts = answer.facts.as_ref().map(Json::as_str).filter(|facts| facts.contains("\"cost_usd\""))?;
+        let facts: CostFacts = serde_json::from_str(facts).ok()?;
+        (facts.cost_usd.is_finite() && facts.cost_usd >= 0.0).then(|| Money::dollars(facts.cost_usd))
     }
 }

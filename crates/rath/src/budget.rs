@@ -62,6 +62,9 @@ pub struct BudgetLimits {
 struct Spending {
     turns: u64,
     tokens: u64,
+    /// The cost of the calls for which the record states one.
+    recorded: Money,
+    /// The usage of all other calls.
     by_model: Vec<(Identity, Usage)>,
 }
 
@@ -125,7 +128,7 @@ impl Budget {
         self.state().spent.turns
     }
 
-    /// Returns the cost so far of the models that have a price.
+    /// Returns the cost so far: the cost on record, and that of the models that have a price.
     pub fn spent_money(&self, prices: &Prices) -> Money {
         self.state().spent.money(prices).0
     }
@@ -135,10 +138,13 @@ impl Budget {
         let mut state = self.state();
         state.started.get_or_insert_with(Instant::now);
         for step in record.lineage().walk() {
-            if let Some(usage) = step.stamp().usage
+            let recorded = step.chunk().recorded_cost();
+            if let Some(usage) = step.stamp().usage.or(recorded.map(|_| Usage::default()))
                 && state.counted.insert(step.id())
             {
-                state.spent.add(identity_of(step.chunk()), usage);
+                // A cost on record needs no price of the model.
+                state.spent.recorded += recorded.unwrap_or_default();
+                state.spent.add(identity_of(step.chunk()).filter(|_| recorded.is_none()), usage);
             }
         }
     }
@@ -289,7 +295,8 @@ impl Spending {
     fn money(&self, prices: &Prices) -> (Money, Option<&Identity>) {
         let priced = |(identity, usage): &(Identity, Usage)| prices.get(identity).map(|price| price.cost(*usage));
         let unpriced = self.by_model.iter().find(|used| priced(used).is_none() && used.1 != Usage::default());
-        (self.by_model.iter().filter_map(priced).sum(), unpriced.map(|(identity, _)| identity))
+        let by_price: Money = self.by_model.iter().filter_map(priced).sum();
+        (self.recorded + by_price, unpriced.map(|(identity, _)| identity))
     }
 }
 

@@ -33,6 +33,8 @@ mod time;
 
 use crate::session::Session;
 
+pub use notes::{Note, NoteCode};
+
 /// A session read from a file of another program.
 ///
 /// Returned by [`openrath::read`] and [`atif::read`].
@@ -40,8 +42,8 @@ use crate::session::Session;
 pub struct Import {
     /// The session, as far as it could be read.
     pub session: Session,
-    /// Everything that is missing, damaged or not imported, one line each, for a person to read.
-    pub notes: Vec<String>,
+    /// Everything that is missing, damaged, changed or not imported.
+    pub notes: Vec<Note>,
     /// True if the file is marked as complete.
     ///
     /// The writer of an unmarked file stopped early, and the last steps may be missing.
@@ -55,6 +57,6 @@ pub struct Import {
 pub struct Export {
     /// The contents of the file.
     pub bytes: Vec<u8>,
-    /// Everything that the file does not hold, one line each, for a person to read.
-    pub notes: Vec<String>,
+    /// Everything that other programs do not find in the file, or find in another form.
+    pub notes: Vec<Note>,
 }

@@ -48,7 +48,8 @@ pub use forecast::Forecast;
 pub use http::Timeouts;
 #[cfg(feature = "http")]
 pub use openai::OpenAi;
-pub use price::{Cost, Money, Price, Prices};
+pub use price::{Cost, Price, Prices};
+pub use rath_record::Money;
 pub use registry::{Env, ProviderRegistry};
 pub use render::Request;
 pub use report::{RenderReport, ReportPart, Treatment};

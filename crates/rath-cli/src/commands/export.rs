@@ -128,7 +128,7 @@ fn reading_policy(session: &Session) -> Result<Policy, Failure> {
 
 /// Writes a session in a format of another program, and notes on stderr what that format cannot hold.
 fn write_foreign(exported: Export, to: Option<&Path>) -> Result<(), Failure> {
-    exported.notes.iter().for_each(|note| output::note(note));
+    exported.notes.iter().for_each(|note| output::note(&note.text));
     write(&exported.bytes, to)
 }
 

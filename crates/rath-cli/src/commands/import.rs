@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use rath::interchange::{Import, atif, openrath};
+use rath::interchange::{Import, Note, atif, openrath};
 use rath::record::codec::Ending;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
@@ -13,6 +13,7 @@ use rath::sandbox::Sandbox;
 use rath::{BranchId, Bundle, ErrorKind, ImportedFiles, Secrets, Session, Store};
 
 use crate::agent;
+use crate::json;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
@@ -35,7 +36,7 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
-    let (lineage, files, exit) = read(args).await?;
+    let ReadFile { lineage, files, notes, exit } = read(args).await?;
     let store = args.store.open_or_create().await?;
     // From here on collections keep the files, which the steps name as soon as they are recorded.
     rath::gc::keep_versions_of(&store, &std::path::absolute(sessions::FILES_DIR)?).await?;
@@ -45,7 +46,7 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
     };
     if args.json {
-        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored, "files": files.stored + files.known, "missing_files": files.absent});
+        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored, "files": files.stored + files.known, "missing_files": files.absent, "notes": json::notes(&notes)});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", branch.short()))?;
@@ -82,12 +83,21 @@ fn print_files(files: &ImportedFiles) {
     }
 }
 
+/// The contents of a file.
+struct ReadFile {
+    lineage: Lineage,
+    files: ImportedFiles,
+    /// Everything that a file of another program lost on the way.
+    notes: Vec<Note>,
+    exit: Exit,
+}
+
 /// Reads the file, in the format that it seems to have, and stores the files that come with it.
-async fn read(args: &ImportArgs) -> Result<(Lineage, ImportedFiles, Exit), Failure> {
+async fn read(args: &ImportArgs) -> Result<ReadFile, Failure> {
     let secrets = agent::secrets();
     match ImportFormat::detect(&args.file) {
-        ImportFormat::OpenRath => return read_foreign(openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?),
-        ImportFormat::Atif => return read_foreign(atif::read_hiding(&read_bytes(&args.file)?, &secrets)?),
+        ImportFormat::OpenRath => return Ok(read_foreign(openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?)),
+        ImportFormat::Atif => return Ok(read_foreign(atif::read_hiding(&read_bytes(&args.file)?, &secrets)?)),
         ImportFormat::Rath => {}
     }
     let bundle = Bundle::read(&args.file, sessions::FILES_DIR, &secrets).await;
@@ -109,7 +119,7 @@ async fn read(args: &ImportArgs) -> Result<(Lineage, ImportedFiles, Exit), Failu
         return Err(Failure::new(message, format!("`{command}` copies the undamaged part")).with_exit(Exit::Differs));
     }
     refuse_secrets(&loaded.lineage, &secrets)?;
-    Ok((loaded.lineage, bundle.files.store().await?, exit))
+    Ok(ReadFile { lineage: loaded.lineage, files: bundle.files.store().await?, notes: Vec::new(), exit })
 }
 
 /// Fails if a step holds a secret of the user. It cannot be hidden: the id of a step is a hash of its content.
@@ -136,9 +146,10 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// Takes a session that another program wrote, and notes on stderr what is missing from it.
-fn read_foreign(imported: Import) -> Result<(Lineage, ImportedFiles, Exit), Failure> {
-    imported.notes.iter().for_each(|note| output::note(note));
-    Ok((imported.session.lineage(), ImportedFiles::default(), Exit::Success))
+fn read_foreign(imported: Import) -> ReadFile {
+    imported.notes.iter().for_each(|note| output::note(&note.text));
+    let (lineage, files) = (imported.session.lineage(), ImportedFiles::default());
+    ReadFile { lineage, files, notes: imported.notes, exit: Exit::Success }
 }
 
 enum ImportFormat {

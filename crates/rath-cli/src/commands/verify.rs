@@ -10,6 +10,7 @@ use rath::record::graph::GraphReport;
 use rath::store::Damage;
 use rath::{FileCheck, FileFault};
 
+use crate::json;
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, Source, StoreArg};
 
@@ -79,7 +80,7 @@ fn report(
     let is_whole = damage.is_empty() && files.is_none_or(FileCheck::is_whole);
     if args.json {
         facts["whole"] = is_whole.into();
-        facts["damage"] = damage_json(damage).into();
+        facts["damage"] = json::store_damage(damage).into();
         facts["files"] = files.map_or(serde_json::Value::Null, files_json);
         output::data(|out| output::json_line(out, &facts))?;
     } else {
@@ -128,11 +129,6 @@ fn files_json(files: &FileCheck) -> serde_json::Value {
         "damage": damage.collect::<Vec<_>>(),
         "unlisted": files.unlisted,
     })
-}
-
-fn damage_json(damage: &[Damage]) -> Vec<serde_json::Value> {
-    let json = |it: &Damage| serde_json::json!({"place": it.place, "step": it.step, "fault": it.what});
-    damage.iter().map(json).collect()
 }
 
 fn versions(number: u64) -> String {
@@ -227,15 +223,6 @@ fn is_graph(path: &Path) -> bool {
 }
 
 fn session_json(report: &Report) -> serde_json::Value {
-    let damage = report.damage.iter().map(|damage| {
-        serde_json::json!({
-            "line": damage.line,
-            "offset": damage.offset,
-            "row": damage.row,
-            "step": damage.step,
-            "fault": damage.fault.to_string(),
-        })
-    });
     serde_json::json!({
         "whole": report.is_whole(),
         "ending": report.ending.to_string(),
@@ -243,7 +230,7 @@ fn session_json(report: &Report) -> serde_json::Value {
         "lines": report.lines,
         "rows": report.rows,
         "steps": report.steps,
-        "damage": damage.collect::<Vec<_>>(),
+        "damage": json::file_damage(report),
         "unlisted": report.unlisted,
         "gone": report.gone,
         "withheld": report.withheld,

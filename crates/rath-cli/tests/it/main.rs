@@ -20,6 +20,7 @@ mod gc_lost_stores;
 mod gc_misplaced;
 mod guests;
 mod hostile_text;
+mod interchange;
 #[cfg(target_os = "linux")]
 mod kill;
 mod lost;

@@ -238,6 +238,33 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// Returns a name for the kind of damage that does not change between versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Fault::NotARow => "not_a_row",
+            Fault::SealMismatch => "seal_mismatch",
+            Fault::LineBreak => "line_break",
+            Fault::NoHeader => "no_header",
+            Fault::Missing { .. } => "missing_rows",
+            Fault::OutOfOrder { .. } => "out_of_order",
+            Fault::Duplicate => "duplicate",
+            Fault::BrokenChain => "broken_chain",
+            Fault::AfterEnd => "after_end",
+            Fault::IdMismatch => "id_mismatch",
+            Fault::Chunk(_) => "chunk",
+            Fault::MissingParent(_) => "missing_parent",
+            Fault::MissingPayload(_) => "missing_payload",
+            Fault::DigestMismatch => "digest_mismatch",
+            Fault::ObjectMismatch => "object_mismatch",
+            Fault::ObjectTooLarge => "object_too_large",
+            Fault::UnnamedObject => "unnamed_object",
+            Fault::MissingObject(_) => "missing_object",
+            Fault::StepCount { .. } => "step_count",
+        }
+    }
+}
+
 fn missing_rows(first: u64, last: u64) -> String {
     if first == last { format!("row {first} is") } else { format!("rows {first} to {last} are") }
 }

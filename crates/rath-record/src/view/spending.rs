@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::id::{BranchId, StepId};
+use crate::money::Money;
 use crate::record::Record;
 use crate::step::Step;
 use crate::usage::Usage;
@@ -33,7 +34,7 @@ pub struct Spending {
     pub by_module: Vec<(Option<Arc<str>>, CallUsage)>,
 }
 
-/// A number of calls and their tokens.
+/// A number of calls, their tokens, and the cost that is on record.
 ///
 /// Part of [`Spending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct CallUsage {
     pub calls: u64,
     /// The tokens of those calls.
     pub usage: Usage,
+    /// The money that the record states for those calls. Others may have cost more, by a price list.
+    pub recorded_cost: Money,
 }
 
 /// Returns the cost of the model calls up to the head of `record`.
@@ -53,19 +56,22 @@ pub fn spending(record: &Record) -> Spending {
     let mut by_module = Tally::default();
     for step in record.all_steps() {
         let stamp = step.stamp();
-        if let Some(usage) = stamp.usage {
-            total.add(usage);
-            by_branch.entry(&stamp.branch).add(usage);
-            by_module.entry(&stamp.by).add(usage);
+        let cost = step.chunk().recorded_cost();
+        if let Some(usage) = stamp.usage.or(cost.map(|_| Usage::default())) {
+            let cost = cost.unwrap_or_default();
+            total.add(usage, cost);
+            by_branch.entry(&stamp.branch).add(usage, cost);
+            by_module.entry(&stamp.by).add(usage, cost);
         }
     }
     Spending { head: record.head().map(Step::id), total, by_branch: by_branch.list, by_module: by_module.list }
 }
 
 impl CallUsage {
-    fn add(&mut self, usage: Usage) {
+    fn add(&mut self, usage: Usage, cost: Money) {
         self.calls += 1;
         self.usage += usage;
+        self.recorded_cost += cost;
     }
 }
 

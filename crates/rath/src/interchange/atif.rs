@@ -12,11 +12,14 @@
 //! | a summary, recalled memories | a `system` step |
 //! | an aside | a sub-agent's trajectory, with a reference at the step where it was kept |
 //!
-//! All other chunks (checks, choices, failures, notes, ..) are written whole under `rath` in the `extra` members of the
-//! format, and are read back from there. Forks and merges are not written: the steps are in the order in which a model
-//! reads them.
+//! The steps are in the order in which a model reads them. The document holds the session itself too, under `rath` in the
+//! `extra` member that the format leaves to its writers: it is read back from there as it was written, with every step, file
+//! version, fork and merge, as long as the steps of the document say the same. If another program has changed the document, its
+//! steps are read instead. Everything about a step that the format has no member for (trees and effects of calls, starts, checks,
+//! failures, ..) is under `rath` in the `extra` of that step or of the trajectory for this; only forks and merges are lost then.
 
 mod read;
+mod whole;
 mod write;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +41,10 @@ const MAX_DEPTH: usize = 24;
 /// The member `rath` in the `extra` of a trajectory. The names of the fields are written to files.
 #[derive(Serialize, Deserialize)]
 struct TrajectoryExtras {
-    /// The chunks that are not steps of the trajectory, each with the number of the step it came after.
+    /// The session itself, as the text of a session file. A sub-agent's trajectory has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    /// The chunks that are not steps of the trajectory, each with its position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     chunks: Vec<Extras>,
 }

@@ -8,7 +8,7 @@ use rath_record::turn::{self, Next};
 use rath_record::{BranchId, CallId, Record, Stamp, StepId, Timestamp, Usage};
 
 use super::extras::{EmbeddedChunk, Extras};
-use super::notes::Notes;
+use super::notes::{NoteCode, Notes};
 use crate::secrets::Secrets;
 use crate::session::Session;
 
@@ -63,6 +63,14 @@ impl RecordBuilder {
         match chunk {
             Chunk::Assistant(answer) => self.push_answer(answer, extras, None),
             Chunk::ToolResult(result) => self.push_result(result, extras).0,
+            Chunk::Approved(mut approved) => {
+                approved.origin = approved.origin.or_else(|| self.origin_of(&approved.call));
+                self.append(approved.into(), extras.by.clone(), extras.at, extras.usage)
+            }
+            Chunk::Denied(mut denied) => {
+                denied.origin = denied.origin.or_else(|| self.origin_of(&denied.call));
+                self.append(denied.into(), extras.by.clone(), extras.at, extras.usage)
+            }
             chunk => self.append(chunk, extras.by.clone(), extras.at, extras.usage),
         }
     }
@@ -137,9 +145,10 @@ impl RecordBuilder {
         let started: Vec<_> = in_doubt.iter().map(|call| ToolStarted::new(call.id.clone())).collect();
         for call in in_doubt {
             let (id, tool) = (&call.id, &call.tool);
-            notes.add(format!(
-                "call `{id}` ({tool}) has no result: it stays open, and whether it took effect is not known"
-            ));
+            notes.add(
+                NoteCode::InDoubt,
+                format!("call `{id}` ({tool}) has no result: it stays open, and whether it took effect is not known"),
+            );
         }
         // The writer may have died while the call ran. A started call is repeated without asking only if its tool changes
         // nothing.
@@ -149,6 +158,12 @@ impl RecordBuilder {
     /// Returns the record.
     pub(super) fn into_record(self) -> Record {
         self.record
+    }
+
+    /// Returns the origin of the open call that a decision is about.
+    fn origin_of(&self, call: &CallId) -> Option<CallOrigin> {
+        let Next::RunTools(open) = turn::next(&self.record) else { return None };
+        turn::call_to_decide(&open, call).map(|pending| pending.origin)
     }
 
     fn append(

@@ -49,21 +49,25 @@ pub(super) struct Extras {
     pub(super) effects: Vec<Effect>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tree: Option<Tree>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) put_back: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_put_back: Vec<String>,
 
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tools: Option<Vec<ToolSpec>>,
-    /// The numbers of the steps that a summary replaces.
+    /// The [positions](Self::nth) of the steps that a summary replaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hidden: Vec<u64>,
-    /// The numbers of the steps that stay visible beside a summary.
+    /// The [positions](Self::nth) of the steps that stay visible beside a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kept: Vec<u64>,
     /// The arguments of a call as the model wrote them, if they are not a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) arguments: Option<String>,
-    /// The number of the step that precedes this one, if that is not the preceding step of the file.
+    /// The position of the step in the session, where a file has another order.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) after: Option<u64>,
+    pub(super) nth: Option<u64>,
     /// The meaning of the format's step, if its other members do not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stands_for: Option<StepMeaning>,
@@ -91,7 +95,7 @@ impl Extras {
     }
 
     /// Adds the parts of an answer other than its text, its reasoning and its calls.
-    pub(super) fn with_answer(self, answer: &Assistant, progress: Vec<EmbeddedChunk>) -> Self {
+    pub(super) fn with_answer(self, answer: &Assistant) -> Self {
         Extras {
             finish: Some(answer.finish).filter(|finish| *finish != default_finish(answer)),
             provider: answer.provider.clone(),
@@ -99,7 +103,6 @@ impl Extras {
             settings: answer.settings.clone(),
             facts: answer.facts.clone(),
             sidecar: answer.sidecar.clone(),
-            progress: (!answer.calls.is_empty()).then_some(progress),
             ..self
         }
     }
@@ -111,6 +114,8 @@ impl Extras {
             whole: result.whole.as_ref().and_then(Text::as_str).map(str::to_owned),
             effects: result.effects.clone(),
             tree: result.tree.clone(),
+            put_back: result.put_back.clone(),
+            not_put_back: result.not_put_back.clone(),
             ..self
         }
     }
@@ -131,6 +136,8 @@ impl Extras {
         result.whole = self.whole.take().map(Text::from);
         result.effects = std::mem::take(&mut self.effects);
         result.tree = self.tree.take();
+        result.put_back = std::mem::take(&mut self.put_back);
+        result.not_put_back = std::mem::take(&mut self.not_put_back);
     }
 }
 
@@ -158,7 +165,7 @@ impl EmbeddedChunk {
     }
 
     /// Encodes a start or a decision without the origin of its call: in the file, the steps have other ids.
-    fn without_origin(mut chunk: Chunk) -> Self {
+    pub(super) fn without_origin(mut chunk: Chunk) -> Self {
         match &mut chunk {
             Chunk::Approved(approved) => approved.origin = None,
             Chunk::Denied(denied) => denied.origin = None,
@@ -207,7 +214,7 @@ impl EmbeddedChunk {
 
 /// Returns the starts and decisions of calls without a result, by the answer that made the calls.
 ///
-/// Other starts and decisions are not exported: once a call has ended they have no meaning any more.
+/// A format whose rows are messages has no place for those of calls that have ended.
 pub(super) fn open_call_progress(record: &Record) -> HashMap<StepId, Vec<EmbeddedChunk>> {
     let Next::RunTools(open) = turn::next(record) else { return HashMap::new() };
     let mut calls_by_answer: HashMap<StepId, Vec<CallId>> = HashMap::new();

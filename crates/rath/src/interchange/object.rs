@@ -6,7 +6,7 @@ use rath_record::draw;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::notes::Notes;
+use super::notes::{NoteCode, Notes};
 
 /// A JSON object whose members are taken one by one.
 ///
@@ -29,7 +29,7 @@ impl<'n> ObjectReader<'n> {
         let location = location.into();
         let object = ObjectReader::parse(&*location, json.get(), notes);
         if object.is_err() {
-            notes.add(format!("{location}: wanted an object, found {}", draw::preview(json.get())));
+            notes.add(NoteCode::Invalid, format!("{location}: wanted an object, found {}", draw::preview(json.get())));
         }
         object.ok()
     }
@@ -40,8 +40,8 @@ impl<'n> ObjectReader<'n> {
     }
 
     /// Adds a note about this object.
-    pub(super) fn note(&self, note: impl std::fmt::Display) {
-        self.notes.add(format!("{}: {note}", self.location));
+    pub(super) fn note(&self, code: NoteCode, note: impl std::fmt::Display) {
+        self.notes.add(code, format!("{}: {note}", self.location));
     }
 
     /// Takes a member as raw JSON; none if it is missing or `null`.
@@ -54,9 +54,17 @@ impl<'n> ObjectReader<'n> {
         let raw = self.take_raw(name)?;
         let value = serde_json::from_str(raw.get());
         if value.is_err() {
-            self.note(format_args!("wanted {wanted} as `{name}`, found {}", draw::preview(raw.get())));
+            self.note(
+                NoteCode::Invalid,
+                format_args!("wanted {wanted} as `{name}`, found {}", draw::preview(raw.get())),
+            );
         }
         value.ok()
+    }
+
+    /// Returns a member of type `T` and leaves it in its place.
+    pub(super) fn peek<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        self.members.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok())
     }
 
     pub(super) fn take_string(&mut self, name: &str) -> Option<String> {
@@ -85,7 +93,7 @@ impl<'n> ObjectReader<'n> {
     /// Notes every member that was not taken.
     pub(super) fn finish(self) {
         for name in self.members.iter().filter(|(_, json)| json.get() != "null").map(|(name, _)| name) {
-            self.note(format_args!("the member {} is unknown and left out", draw::preview(name)));
+            self.note(NoteCode::LeftOut, format_args!("the member {} is unknown and left out", draw::preview(name)));
         }
     }
 }

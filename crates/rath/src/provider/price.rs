@@ -1,77 +1,16 @@
 //! Prices of models, and the cost of a record.
 //!
-//! The record holds tokens only. Prices are applied when the cost is asked for.
+//! Prices are applied when the cost is asked for. A cost that the record states, such as that of an imported answer, is taken from
+//! there.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::{Add, AddAssign};
 use std::sync::{Arc, LazyLock};
 
 use rath_record::chunk::{Chunk, Identity};
-use rath_record::{BranchId, Record, StepId, Usage};
+use rath_record::{BranchId, Money, Record, StepId, Usage};
 use serde::Deserialize;
 
 use super::error::{ProviderError, ProviderErrorKind};
-
-/// An amount of money, in US dollars, exact to a millionth of a millionth.
-///
-/// ```
-/// use rath::provider::Money;
-///
-/// assert_eq!(Money::dollars(12.5).to_string(), "$12.50");
-/// assert_eq!((Money::dollars(0.04) + Money::dollars(0.002)).to_string(), "$0.042");
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Money {
-    pico: u128,
-}
-
-impl Money {
-    /// Creates an amount in dollars. Negative numbers and NaN count as 0.
-    pub fn dollars(amount: f64) -> Self {
-        // The limit is far above any real amount, and keeps the conversion exact.
-        Money { pico: (amount.clamp(0.0, 1e18) * 1e12).round() as u128 }
-    }
-
-    /// Returns the amount in dollars.
-    pub fn as_dollars(self) -> f64 {
-        self.pico as f64 / 1e12
-    }
-}
-
-impl Add for Money {
-    type Output = Money;
-
-    fn add(self, other: Money) -> Money {
-        Money { pico: self.pico.saturating_add(other.pico) }
-    }
-}
-
-impl AddAssign for Money {
-    fn add_assign(&mut self, other: Money) {
-        *self = *self + other;
-    }
-}
-
-impl std::iter::Sum for Money {
-    fn sum<I: Iterator<Item = Money>>(amounts: I) -> Money {
-        amounts.fold(Money::default(), Add::add)
-    }
-}
-
-/// Prints `$12.50`, and amounts below a dollar with three significant digits: `$0.042`, `$0.000125`.
-impl fmt::Display for Money {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dollars = self.as_dollars();
-        if self.pico == 0 || dollars >= 1.0 {
-            return write!(f, "${dollars:.2}");
-        }
-        let decimals = 3 + (-dollars.log10()).floor().max(0.0) as usize;
-        let shown = format!("{dollars:.decimals$}");
-        let (cents, rest) = shown.split_at(shown.len().min(4));
-        write!(f, "${cents}{}", rest.trim_end_matches('0'))
-    }
-}
 
 /// The price of a model, in dollars for a million tokens.
 ///
@@ -113,7 +52,7 @@ impl Price {
         // In millionths of a dollar for a million tokens a price is a whole number, so the sum is exact.
         let pico =
             |(tokens, price): (u64, f64)| u128::from(tokens).saturating_mul((price.max(0.0) * 1e6).round() as u128);
-        parts.into_iter().map(|part| Money { pico: pico(part) }).sum()
+        parts.into_iter().map(|part| Money::picodollars(pico(part))).sum()
     }
 }
 
@@ -208,11 +147,12 @@ fn strip_version(name: &str) -> Option<&str> {
 pub struct Cost {
     /// The head of the record.
     pub head: Option<StepId>,
-    /// The sum of all calls that have a price.
+    /// The sum of all calls whose cost is recorded, or whose model has a price.
     pub total: Money,
     /// The cost by the branch that made the call, in order of the first calls.
     pub by_branch: Vec<(BranchId, Money)>,
-    /// The usage and the cost by model, in order of the first calls. The cost is `None` for a model without a price.
+    /// The usage and the cost by model, in order of the first calls. The cost is `None` for a model without a price, unless the
+    /// record states the cost of all its calls.
     pub by_model: Vec<(Option<Identity>, Usage, Option<Money>)>,
 }
 
@@ -220,10 +160,11 @@ pub struct Cost {
 pub(crate) fn cost(record: &Record, prices: &Prices) -> Cost {
     let mut cost = Cost { head: record.head().map(|head| head.id()), ..Cost::default() };
     for step in record.lineage().walk() {
-        let Some(usage) = step.stamp().usage else { continue };
+        let recorded = step.chunk().recorded_cost();
+        let Some(usage) = step.stamp().usage.or(recorded.map(|_| Usage::default())) else { continue };
         let identity = identity_of(step.chunk());
         let price = identity.and_then(|identity| prices.get(identity));
-        let money = price.map(|price| price.cost(usage));
+        let money = recorded.or_else(|| price.map(|price| price.cost(usage)));
         cost.total += money.unwrap_or_default();
         let branch = step.stamp().branch;
         match cost.by_branch.iter_mut().find(|(id, _)| *id == branch) {
@@ -286,14 +227,6 @@ mod tests {
         assert_eq!(price.cost(usage), Money::dollars(0.42005));
         let many: Money = (0..1_000_000).map(|_| price.cost(Usage::new(1, 0))).sum();
         assert_eq!(many, Money::dollars(1.0));
-    }
-
-    #[test]
-    fn money_is_shown_with_the_digits_that_matter() {
-        let amounts = [0.0, 1e-7, 0.000125, 0.001, 0.009_999_9, 0.01, 0.042, 0.6, 0.999_99, 1.0, 12.5, f64::NAN, -1.0];
-        let shown: Vec<_> = amounts.iter().map(|amount| Money::dollars(*amount).to_string()).collect();
-        let expected = "$0.00 $0.0000001 $0.000125 $0.001 $0.01 $0.01 $0.042 $0.60 $1.00 $1.00 $12.50 $0.00 $0.00";
-        assert_eq!(shown.join(" "), expected);
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn add_exports(sessions: &[&Session], evidence: &mut Evidence) {
     for session in sessions {
         for export in [openrath::write(session), atif::write(session)] {
             evidence.add(Medium::Exports, "an export", export.bytes);
-            evidence.add(Medium::Exports, "the notes of an export", export.notes.join("\n"));
+            evidence.add(Medium::Exports, "the notes of an export", format!("{:?}", export.notes));
         }
     }
 }

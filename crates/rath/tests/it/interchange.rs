@@ -1,6 +1,7 @@
 //! Sessions in the formats of other programs.
 
 mod atif;
+mod laws;
 mod openrath;
 
 use rath::Session;
@@ -8,6 +9,7 @@ use rath::chunk::Json;
 use rath::chunk::{
     Assistant, Call, Chunk, Denied, Finish, Identity, Instructions, Outcome, ToolResult, ToolSpec, ToolStarted,
 };
+use rath::interchange::Note;
 use rath::record::draw;
 use rath::turn::Next;
 use rath::view::{CallResult, Message};
@@ -58,6 +60,11 @@ pub(crate) fn next(session: &Session) -> String {
 /// Prints the steps, one line each, for a person to read.
 pub(crate) fn log(session: &Session) -> String {
     session.as_record().steps().iter().map(|step| format!("{}\n", draw::headline(step))).collect()
+}
+
+/// Prints notes with their codes, one line each.
+pub(crate) fn notes(list: &[Note]) -> String {
+    list.iter().map(|note| format!("- {}: {note}\n", note.code)).collect()
 }
 
 /// Returns sessions of all kinds, each with a name.

@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use rath_record::chunk::{
     Assistant, Call, Chunk, Compressed, Image, Instructions, Json, Outcome, ToolResult, ToolSpec, User,
 };
-use rath_record::{BranchId, Record, StepId, Text, draw};
+use rath_record::{BranchId, Record, Text, draw};
 use serde_json::value::RawValue;
 
-use self::builder::TrajectoryBuilder;
+use self::builder::{DeferredStep, TrajectoryBuilder};
 use self::parts::{AgentInfo, StepMetrics, take_content, take_extras};
-use super::{MAX_DEPTH, ORIGIN_PREFIX, TrajectoryExtras};
+use super::{MAX_DEPTH, ORIGIN_PREFIX, TrajectoryExtras, whole};
 use crate::error::ErrorKind;
 use crate::interchange::Import;
 use crate::interchange::extras::{Extras, StepMeaning};
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 use crate::interchange::time;
 use crate::secrets::Secrets;
@@ -70,9 +70,13 @@ pub fn read_hiding(bytes: &[u8], secrets: &Secrets) -> Result<Import> {
     check_version(root.take_string("schema_version").as_deref(), &notes)?;
     let continued = root.take_string("continued_trajectory_ref");
     if let Some(path) = &continued {
-        notes.add(format!("continues in another document, which is not read: {}", draw::preview(path)));
+        notes.add(
+            NoteCode::Elsewhere,
+            format!("continues in another document, which is not read: {}", draw::preview(path)),
+        );
     }
-    let record = AtifReader { notes: &notes, secrets }.read_trajectory(root, None, 0);
+    let whole = whole::read(text, &notes, secrets);
+    let record = whole.unwrap_or_else(|| AtifReader { notes: &notes, secrets }.read_trajectory(root, None, 0));
     let session = Session::resume(record).hiding(secrets.clone());
     Ok(Import { session, notes: notes.into_list_hiding(secrets), closed: continued.is_none() })
 }
@@ -91,7 +95,10 @@ fn check_version(schema_version: Option<&str>, notes: &Notes) -> Result<()> {
     }
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
     if minor.is_none_or(|minor| minor > 8) {
-        notes.add(format!("version {} is newer than 1.8: members that it added are left out", draw::preview(version)));
+        notes.add(
+            NoteCode::Newer,
+            format!("version {} is newer than 1.8: members that it added are left out", draw::preview(version)),
+        );
     }
     Ok(())
 }
@@ -124,7 +131,7 @@ impl<'n> AtifReader<'n> {
         let agent = root.take_object("agent").map(|agent| AgentInfo::read(agent, notes)).unwrap_or_default();
         let mut builder = TrajectoryBuilder::new(branch, agent.tools, extras.is_some(), self.secrets);
         match nested {
-            Some(nth) => builder.record.open_branch(agent.name.unwrap_or_default(), nth),
+            Some(nth) if extras.is_none() => builder.record.open_branch(agent.name.unwrap_or_default(), nth),
             None if extras.is_none() => {
                 let origin = serde_json::json!({
                     "trajectory_id": ids[0], "session_id": ids[1],
@@ -132,35 +139,35 @@ impl<'n> AtifReader<'n> {
                 });
                 builder.record.push_note(format!("{ORIGIN_PREFIX}{origin}"), None, None);
             }
-            None => {}
+            _ => {}
         }
         for extras in extras.map(|extras| extras.chunks).unwrap_or_default() {
-            builder.chunks.entry(extras.after.unwrap_or_default()).or_default().push(extras);
+            builder.defer(extras.nth.unwrap_or(u64::MAX), DeferredStep::Chunk(extras));
         }
         for (raw, nth) in root.take_list("subagent_trajectories").iter().zip(1_u64..) {
             self.read_subagent(&mut builder, &root, raw, nth, depth);
         }
-        builder.push_deferred(0, notes);
         let steps = root.take_list("steps");
+        let totals = root.take_object("final_metrics");
+        builder.assign_uncounted_cost(&steps, totals.as_ref());
         for (raw, number) in steps.iter().zip(1_u64..) {
             let location = format!("{}, step {number}", root.location());
             if let Some(step) = ObjectReader::parse_or_note(location, raw, notes) {
                 self.read_step(&mut builder, step, number);
             }
-            builder.push_deferred(number, notes);
         }
         builder.push_instructions();
-        builder.push_all_deferred(notes);
+        builder.push_deferred(u64::MAX, notes);
         if let Some(text) = root.take_string("notes") {
             builder.record.push_note(text, None, None);
         }
-        if let Some(totals) = root.take_object("final_metrics") {
+        if let Some(totals) = totals {
             builder.push_uncounted_usage(totals);
         }
         let unreferenced: BTreeSet<_> =
             builder.subagents.keys().filter(|id| !builder.kept_asides.contains(*id)).cloned().collect();
         for id in unreferenced {
-            notes.count("sub-agent's trajectory", "kept at the end: nothing refers to it");
+            notes.count(NoteCode::Changed, "sub-agent's trajectory", "kept at the end: nothing refers to it");
             builder.keep_aside(&id);
         }
         builder.record.mark_open_calls(notes);
@@ -177,7 +184,7 @@ impl<'n> AtifReader<'n> {
         depth: usize,
     ) {
         if depth + 1 >= MAX_DEPTH {
-            return self.notes.count("sub-agent's trajectory", "left out: nested too deeply");
+            return self.notes.count(NoteCode::LeftOut, "sub-agent's trajectory", "left out: nested too deeply");
         }
         let location = format!("{}, sub-agent {nth}", parent.location());
         let Some(mut subagent) = ObjectReader::parse_or_note(location, raw, self.notes) else { return };
@@ -190,18 +197,22 @@ impl<'n> AtifReader<'n> {
         let unreferenced = format!("\0{nth}");
         let id = match id {
             Ok(id) if builder.subagents.contains_key(&id) => {
-                subagent.note("an earlier one has the same `trajectory_id`, so nothing can refer to it");
+                subagent
+                    .note(NoteCode::Invalid, "an earlier one has the same `trajectory_id`, so nothing can refer to it");
                 unreferenced
             }
             Ok(id) => id,
             Err(_) => {
-                subagent.note("there is no `trajectory_id`, so nothing can refer to it");
+                subagent.note(NoteCode::Invalid, "there is no `trajectory_id`, so nothing can refer to it");
                 unreferenced
             }
         };
         subagent.take_string("schema_version");
         if let Some(path) = subagent.take_string("continued_trajectory_ref") {
-            subagent.note(format_args!("continues in another document, which is not read: {}", draw::preview(&path)));
+            subagent.note(
+                NoteCode::Elsewhere,
+                format_args!("continues in another document, which is not read: {}", draw::preview(&path)),
+            );
         }
         let record = self.read_trajectory(subagent, Some(nth), depth + 1);
         builder.subagents.insert(id, record);
@@ -209,40 +220,41 @@ impl<'n> AtifReader<'n> {
 
     fn read_step(&self, builder: &mut TrajectoryBuilder, mut step: ObjectReader<'n>, number: u64) {
         if step.take_number("step_id") != Some(number) {
-            step.note(format_args!("wanted {number} as `step_id`"));
+            step.note(NoteCode::Invalid, format_args!("wanted {number} as `step_id`"));
         }
         let mut extras = take_extras(&mut step, self.notes);
         let timestamp = step.take_string("timestamp");
         extras.at = timestamp.as_deref().and_then(time::parse).or(extras.at);
         if timestamp.is_some() && extras.at.is_none() {
-            step.note("wanted a time in the form of ISO 8601 as `timestamp`");
+            step.note(NoteCode::Invalid, "wanted a time in the form of ISO 8601 as `timestamp`");
         }
         if step.take_raw("reasoning_effort").is_some() {
-            self.notes.count("level of reasoning effort", "left out");
+            self.notes.count(NoteCode::LeftOut, "level of reasoning effort", "left out");
         }
         if step.take_number("llm_call_count").is_some_and(|calls| calls != 1) {
-            self.notes.count("step", "of no model call, or of several, read as one answer");
+            self.notes.count(NoteCode::Changed, "step", "of no model call, or of several, read as one answer");
         }
+        builder.push_deferred_before(extras.nth, self.notes);
         let is_copied = step.take::<bool>("is_copied_context", "true or false") == Some(true);
         let message = take_content(&mut step, "message", self.notes).unwrap_or_default();
-        let pushed = match step.take_string("source").as_deref() {
+        match step.take_string("source").as_deref() {
             Some("user") => {
                 builder.push_instructions();
                 let (text, images) = message;
-                vec![builder.record.push(Chunk::User(User::new(text).with_images(images)), &extras)]
+                builder.push(Chunk::User(User::new(text).with_images(images)), &extras);
             }
             Some("agent") => self.read_agent_step(builder, &mut step, number, message, (extras, is_copied)),
             Some("system") => self.read_system_step(builder, &mut step, message.0, extras),
             found => {
                 let found = found.map_or("none".to_owned(), draw::preview);
-                step.note(format_args!(
-                    "wanted `user`, `agent` or `system` as `source`, found {found}: kept as a note"
-                ));
-                vec![builder.record.push_note(message.0, extras.at, extras.usage)]
+                step.note(
+                    NoteCode::Invalid,
+                    format_args!("wanted `user`, `agent` or `system` as `source`, found {found}: kept as a note"),
+                );
+                builder.push(Chunk::note(message.0), &extras);
             }
-        };
-        builder.steps.entry(number).or_default().extend(pushed);
-        self.read_observation(builder, &mut step, number, None);
+        }
+        self.read_observation(builder, &mut step, None);
         step.finish();
     }
 
@@ -253,19 +265,21 @@ impl<'n> AtifReader<'n> {
         number: u64,
         (text, images): (String, Vec<Image>),
         (mut extras, is_copied): (Extras, bool),
-    ) -> Vec<StepId> {
+    ) {
         builder.push_instructions();
         let abandoned = builder.record.close_abandoned_calls();
         self.notes.count_many(
+            NoteCode::InDoubt,
             abandoned,
             "call",
             "without a result, though the agent continued: whether it took effect is not known",
         );
-        self.notes.count_many(images.len() as u64, "picture", "in an answer left out");
+        self.notes.count_many(NoteCode::LeftOut, images.len() as u64, "picture", "in an answer left out");
         let metrics =
             step.take_object("metrics").map(|metrics| StepMetrics::read(metrics, self.notes)).unwrap_or_default();
         extras.usage = extras.usage.or(metrics.usage).filter(|_| !is_copied);
         builder.counted += extras.usage.unwrap_or_default();
+        let cost = builder.with_uncounted_cost(number, metrics.cost.filter(|_| !is_copied));
         let model = step.take_string("model_name");
         let calls = step.take_list("tool_calls");
         let location = step.location().to_owned();
@@ -282,11 +296,10 @@ impl<'n> AtifReader<'n> {
             .with_reasoning(step.take_string("reasoning_content").map(Text::from).unwrap_or_default())
             .with_calls(calls)
             .with_provider(model.map(|model| parts::parse_identity(&model)))
-            .with_facts(metrics.cost.map(|cost| Json::from(serde_json::json!({ "cost_usd": cost }))));
+            .with_facts(cost.map(|cost| Json::from(serde_json::json!({ "cost_usd": cost }))));
         extras.fill_answer(&mut answer);
-        let mut pushed = vec![builder.record.push_answer(answer, &extras, extras.progress.as_deref())];
-        pushed.extend(self.read_observation(builder, step, number, Some(&ids)));
-        pushed
+        builder.push_answer(answer, &extras);
+        self.read_observation(builder, step, Some(&ids));
     }
 
     fn read_system_step(
@@ -295,43 +308,44 @@ impl<'n> AtifReader<'n> {
         step: &mut ObjectReader<'n>,
         text: String,
         mut extras: Extras,
-    ) -> Vec<StepId> {
+    ) {
         if let Some(embedded) = extras.chunk.take() {
             builder.push_instructions();
-            return match embedded.decode() {
-                Some(chunk) => vec![builder.record.push(chunk, &extras)],
-                None => {
-                    step.note("the chunk under `rath` cannot be read: the message is kept as a note");
-                    vec![builder.record.push_note(text, extras.at, extras.usage)]
-                }
-            };
+            let chunk = embedded.decode().unwrap_or_else(|| {
+                step.note(NoteCode::Damaged, "the chunk under `rath` cannot be read: the message is kept as a note");
+                Chunk::note(text)
+            });
+            return builder.push(chunk, &extras);
         }
         match extras.stands_for {
-            Some(StepMeaning::Asides) => Vec::new(),
+            Some(StepMeaning::Asides) => {}
             Some(StepMeaning::Instructions) => {
                 builder.push_instructions();
                 let tools: Vec<ToolSpec> = extras.tools.take().unwrap_or_else(|| builder.tools.clone());
                 let instructions = Instructions::new(text).with_tools(tools).with_provider(extras.provider.take());
-                vec![builder.record.push(Chunk::Instructions(instructions), &extras)]
+                builder.push(Chunk::Instructions(instructions), &extras);
             }
             Some(StepMeaning::Compressed) => {
                 builder.push_instructions();
-                let steps = |numbers: &[u64]| {
-                    numbers.iter().filter_map(|number| builder.steps.get(number)).flatten().copied().collect::<Vec<_>>()
+                let steps = |positions: &[u64]| {
+                    positions.iter().filter_map(|nth| builder.steps.get(nth)).copied().collect::<Vec<_>>()
                 };
                 let (hidden, kept) = (steps(&extras.hidden), steps(&extras.kept));
                 let compressed = Compressed::new(hidden, text).with_kept(kept);
-                vec![builder.record.push(Chunk::Compressed(compressed), &extras)]
+                builder.push(Chunk::Compressed(compressed), &extras);
             }
             // System steps at the beginning are the prompt. A later one may be any message, for the agent or for others, so
             // it must not become the prompt of a resumed session.
             None if !builder.has_instructions => {
                 builder.prompt.push(text);
-                Vec::new()
             }
             None => {
-                self.notes.count("system step", "in the middle kept as a note, which no model reads");
-                vec![builder.record.push_note(text, extras.at, extras.usage)]
+                self.notes.count(
+                    NoteCode::Changed,
+                    "system step",
+                    "in the middle kept as a note, which no model reads",
+                );
+                builder.push(Chunk::note(text), &extras);
             }
         }
     }
@@ -339,15 +353,8 @@ impl<'n> AtifReader<'n> {
     /// Reads the observation of a step: results of calls, and other things that were observed.
     ///
     /// `calls` holds the ids of an agent's calls; it is none for a step of another source.
-    fn read_observation(
-        &self,
-        builder: &mut TrajectoryBuilder,
-        step: &mut ObjectReader<'n>,
-        number: u64,
-        calls: Option<&[String]>,
-    ) -> Vec<StepId> {
-        let mut pushed = Vec::new();
-        let Some(mut observation) = step.take_object("observation") else { return pushed };
+    fn read_observation(&self, builder: &mut TrajectoryBuilder, step: &mut ObjectReader<'n>, calls: Option<&[String]>) {
+        let Some(mut observation) = step.take_object("observation") else { return };
         let location = observation.location().to_owned();
         let results: Vec<_> = observation
             .take_list("results")
@@ -372,27 +379,31 @@ impl<'n> AtifReader<'n> {
             }
             let call = call.or_else(|| content.as_ref().and_then(|_| unnamed.next()));
             let (text, images) = content.clone().unwrap_or_default();
-            self.notes.count_many(images.len() as u64, "picture", "in a result left out: a result is text");
+            self.notes.count_many(
+                NoteCode::LeftOut,
+                images.len() as u64,
+                "picture",
+                "in a result left out: a result is text",
+            );
             result.finish();
             match call {
                 Some(call) => {
                     let mut result = ToolResult::new(call, Outcome::Ok, text);
                     extras.fill_result(&mut result);
-                    match extras.after {
-                        Some(after) => builder.late_results.entry(after).or_default().push((number, result, extras)),
-                        None => pushed.push(builder.push_result(result, &extras, self.notes)),
+                    match extras.nth {
+                        Some(nth) => builder.defer_until_reached(nth, DeferredStep::Result(result, extras)),
+                        None => builder.push_result(result, &extras, self.notes),
                     }
                 }
                 None if content.is_none() => {}
                 // An agent reads what it observed, so the text has to stay visible to the model.
                 None if calls.is_some() => {
-                    self.notes.count("observation", "without a call read as a user message");
-                    pushed.push(builder.record.push(Chunk::user(text), &extras));
+                    self.notes.count(NoteCode::Changed, "observation", "without a call read as a user message");
+                    builder.push(Chunk::user(text), &extras);
                 }
-                None => pushed.push(builder.record.push_note(text, extras.at, None)),
+                None => builder.push(Chunk::note(text), &Extras { usage: None, ..extras }),
             }
         }
-        pushed
     }
 
     /// Reads a reference to a sub-agent's trajectory and keeps that trajectory aside.
@@ -400,15 +411,18 @@ impl<'n> AtifReader<'n> {
         let id = reference.take_string("trajectory_id");
         let path = reference.take_string("trajectory_path");
         reference.take_string("session_id");
-        reference.take_raw("extra");
+        let extras = take_extras(&mut reference, self.notes);
         match id {
-            Some(id) if builder.subagents.contains_key(&id) => builder.keep_aside(&id),
+            Some(id) if builder.subagents.contains_key(&id) => match extras.nth {
+                Some(nth) => builder.defer_until_reached(nth, DeferredStep::Aside(id)),
+                None => builder.keep_aside(&id),
+            },
             id => {
                 let target = id.or(path).unwrap_or_default();
-                reference.note(format_args!(
-                    "the sub-agent's trajectory is not in this document: {}",
-                    draw::preview(&target)
-                ));
+                reference.note(
+                    NoteCode::Elsewhere,
+                    format_args!("the sub-agent's trajectory is not in this document: {}", draw::preview(&target)),
+                );
             }
         }
         reference.finish();

@@ -7,17 +7,17 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rath_record::chunk::{self, Assistant, Chunk, Compressed, Identity, Image, MemoryEvent, Strategy, ToolSpec};
-use rath_record::{CallId, Record, Step, StepId, Text, Usage};
+use rath_record::{CallId, Money, Record, Step, StepId, Text, Usage};
 use serde_json::value::RawValue;
 
 use self::schema::{
     AgentObject, ContentPart, FinalMetrics, ImageSource, MessageContent, MetricsObject, ObservationResult, RathExtra,
     StepObject, ToolCallObject, ToolObject, Trajectory, TrajectoryRef,
 };
-use super::{MAX_DEPTH, TrajectoryExtras, VERSION};
+use super::{MAX_DEPTH, TrajectoryExtras, VERSION, whole};
 use crate::interchange::Export;
-use crate::interchange::extras::{self, EmbeddedChunk, Extras, StepMeaning};
-use crate::interchange::notes::Notes;
+use crate::interchange::extras::{EmbeddedChunk, Extras, StepMeaning};
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::time;
 use crate::provider::Prices;
 use crate::session::Session;
@@ -44,12 +44,23 @@ pub fn write(session: &Session) -> Export {
 pub fn write_priced(session: &Session, prices: &Prices) -> Export {
     let session = session.with_opening();
     let notes = Notes::default();
-    let id = session.id().to_string();
-    let mut writer = AtifWriter { session_id: id.clone(), prices, notes: &notes, written: HashSet::new() };
-    let trajectory = writer.trajectory(session.as_record(), id, None, 0);
+    let mut trajectory = document(&session, prices, &notes);
+    trajectory.extra.rath.session = whole::encode(&session, &notes);
     let mut bytes = serde_json::to_vec(&trajectory).expect("a trajectory has string keys and finite numbers");
     bytes.push(b'\n');
     Export { bytes, notes: notes.into_list() }
+}
+
+/// Returns the trajectory of a session as JSON, without the session itself.
+pub(super) fn trajectory_value(session: &Session) -> serde_json::Value {
+    let trajectory = document(session, &Prices::none(), &Notes::default());
+    serde_json::to_value(trajectory).expect("a trajectory has string keys and finite numbers")
+}
+
+fn document(session: &Session, prices: &Prices, notes: &Notes) -> Trajectory {
+    let id = session.id().to_string();
+    let mut writer = AtifWriter { session_id: id.clone(), prices, notes, written: HashSet::new() };
+    writer.trajectory(session.as_record(), id, None, 0)
 }
 
 /// A writer of one document.
@@ -63,23 +74,22 @@ struct AtifWriter<'a> {
 
 impl AtifWriter<'_> {
     fn trajectory(&mut self, record: &Record, id: String, name: Option<String>, depth: usize) -> Trajectory {
-        let progress = extras::open_call_progress(record);
-        let mut trajectory = TrajectoryWriter { progress, ..TrajectoryWriter::default() };
+        let mut trajectory = TrajectoryWriter::default();
         let tools = newest_tools(record);
         let model =
             record.newest_first().find_map(|step| provider(step.chunk())).map(|identity| identity.model.clone());
-        for step in record.steps() {
+        for (step, nth) in record.steps().into_iter().zip(1_u64..) {
             if self.written.insert(step.id()) {
-                trajectory.push_step(step, &tools, self);
+                trajectory.push_step(step, nth, &tools, self);
             } else if !step.chunk().is_marker() {
-                self.notes.count("step", "written once, though shared by several branches");
+                self.notes.count(NoteCode::Changed, "step", "written once, though shared by several branches");
             }
         }
         trajectory.push_aside_refs();
         let mut subagents: Vec<Trajectory> = Vec::new();
         for (head, id) in std::mem::take(&mut trajectory.asides) {
             if depth + 1 >= MAX_DEPTH {
-                self.notes.count("branch", "left out: asides are nested too deeply");
+                self.notes.count(NoteCode::LeftOut, "branch", "left out: asides are nested too deeply");
                 trajectory.remove_refs(&id);
                 continue;
             }
@@ -111,7 +121,7 @@ impl AtifWriter<'_> {
             },
             steps: trajectory.steps,
             final_metrics,
-            extra: RathExtra { rath: TrajectoryExtras { chunks: trajectory.chunks } },
+            extra: RathExtra { rath: TrajectoryExtras { session: None, chunks: trajectory.chunks } },
             subagent_trajectories: subagents,
         }
     }
@@ -119,7 +129,7 @@ impl AtifWriter<'_> {
     /// Returns a text, or a placeholder and a note if its payload is missing.
     fn text(&self, text: &Text) -> String {
         if text.as_str().is_none() {
-            self.notes.count("text", "missing from the session: the document says so in its place");
+            self.notes.count(NoteCode::Missing, "text", "missing from the session: the document says so in its place");
         }
         text.to_string()
     }
@@ -137,7 +147,11 @@ impl AtifWriter<'_> {
     fn image_part(&self, image: &Image) -> Option<ContentPart> {
         let is_supported = ["image/jpeg", "image/png", "image/gif", "image/webp"].contains(&&*image.media_type);
         let Some(data) = image.blob.data().filter(|_| is_supported) else {
-            self.notes.count("picture", "left out: its data is missing, or the format does not have its media type");
+            self.notes.count(
+                NoteCode::LeftOut,
+                "picture",
+                "left out: its data is missing, or the format does not have its media type",
+            );
             return None;
         };
         let path = format!("data:{};base64,{}", image.media_type, BASE64.encode(data));
@@ -152,8 +166,11 @@ impl AtifWriter<'_> {
         let object = raw.filter(|raw| raw.get().starts_with('{') && raw.get() == written);
         let empty = || RawValue::from_string("{}".to_owned()).expect("an object");
         if object.is_none() && !written.trim().is_empty() {
-            self.notes
-                .count("call", "written without arguments: they are not a JSON object, and are kept under `rath`");
+            self.notes.count(
+                NoteCode::Changed,
+                "call",
+                "written without arguments: they are not a JSON object, and are kept under `rath`",
+            );
         }
         let extra =
             object.is_none().then(|| RathExtra { rath: Extras { arguments: Some(written), ..Extras::default() } });
@@ -166,14 +183,9 @@ impl AtifWriter<'_> {
     }
 
     /// Returns the cost of an answer in US dollars: the recorded cost, or the cost by the price list.
-    fn cost(&self, answer: &Assistant, usage: Option<Usage>) -> Option<f64> {
-        #[derive(serde::Deserialize)]
-        struct CostFacts {
-            cost_usd: f64,
-        }
-        let recorded = answer.facts.as_ref().and_then(|facts| serde_json::from_str::<CostFacts>(facts.as_str()).ok());
-        let by_price = || Some(self.prices.get(answer.provider.as_ref()?)?.cost(usage?).as_dollars());
-        recorded.map(|facts| facts.cost_usd).or_else(by_price)
+    fn cost(&self, step: &Step, answer: &Assistant) -> Option<f64> {
+        let by_price = || Some(self.prices.get(answer.provider.as_ref()?)?.cost(step.stamp().usage?));
+        step.chunk().recorded_cost().or_else(by_price).map(Money::as_dollars)
     }
 }
 
@@ -185,26 +197,26 @@ struct TrajectoryWriter {
     chunks: Vec<Extras>,
     /// Indices into `steps` of the calls without a result. A result belongs to the newest answer with a call of its id.
     waiting: HashMap<CallId, VecDeque<usize>>,
-    /// The number of the trajectory's step that each step of the record is in.
-    numbers: HashMap<StepId, u64>,
-    progress: HashMap<StepId, Vec<EmbeddedChunk>>,
+    /// The positions of the steps that are written.
+    positions: HashMap<StepId, u64>,
     /// The heads of the asides, with the ids of their trajectories.
     asides: Vec<(Step, String)>,
-    /// The ids of the asides that no step refers to yet.
-    unreferenced: Vec<String>,
+    /// References to asides that belong to no step yet.
+    unreferenced: Vec<TrajectoryRef>,
     total: Usage,
     /// In US dollars.
     cost: Option<f64>,
 }
 
 impl TrajectoryWriter {
-    fn push_step(&mut self, step: &Step, tools: &[ToolSpec], writer: &AtifWriter<'_>) {
-        const NO_GRAPH: &str = "not written: steps are written in the order in which they are read";
+    fn push_step(&mut self, step: &Step, nth: u64, tools: &[ToolSpec], writer: &AtifWriter<'_>) {
+        const NO_GRAPH: &str = "under `rath` only: steps are written in the order in which they are read";
+        self.positions.insert(step.id(), nth);
         // An aside belongs to the call whose result follows it, if one does.
         if !matches!(step.chunk(), Chunk::ToolResult(_)) && !is_aside(step.chunk()) {
             self.push_aside_refs();
         }
-        let rath = Extras::from_stamp(step.stamp());
+        let rath = Extras { nth: Some(nth), ..Extras::from_stamp(step.stamp()) };
         match step.chunk() {
             Chunk::User(user) => {
                 let message = writer.content(&user.text, &user.images);
@@ -221,12 +233,9 @@ impl TrajectoryWriter {
             Chunk::ToolResult(result) => self.push_result(step, result, rath, writer),
             Chunk::Compressed(compressed) => {
                 let Compressed { hidden, kept, summary, .. } = compressed;
-                let numbers = |ids: &[StepId]| {
-                    let mut numbers: Vec<u64> = ids.iter().filter_map(|id| self.numbers.get(id).copied()).collect();
-                    numbers.dedup();
-                    numbers
-                };
-                let (hidden, kept) = (numbers(hidden), numbers(kept));
+                let positions =
+                    |ids: &[StepId]| ids.iter().filter_map(|id| self.positions.get(id).copied()).collect::<Vec<_>>();
+                let (hidden, kept) = (positions(hidden), positions(kept));
                 let rath = Extras { hidden, kept, stands_for: Some(StepMeaning::Compressed), ..rath };
                 self.push_system(step, writer.text(summary), rath);
             }
@@ -236,35 +245,35 @@ impl TrajectoryWriter {
                     let rath = Extras { chunk: Some(EmbeddedChunk::from_step(step)), ..rath };
                     self.push_system(step, text.join("\n\n"), rath);
                 }
-                _ => self.push_chunk(step, rath),
+                _ => self.push_chunk(EmbeddedChunk::from_step(step), rath),
             },
             Chunk::Merged(merged) if merged.strategy == Strategy::Aside => {
                 if let Some(head) = step.parents().get(1).and_then(|theirs| theirs.step()) {
-                    self.add_aside(head);
+                    self.add_aside(head, nth);
                 }
             }
-            Chunk::Forked(_) => {
-                writer.notes.count("fork", NO_GRAPH);
+            Chunk::Forked(_) | Chunk::Merged(_) | Chunk::Detached(_) => {
+                let marker = match step.chunk() {
+                    Chunk::Forked(_) => "fork",
+                    Chunk::Merged(_) => "merge",
+                    _ => "detachment",
+                };
+                writer.notes.count(NoteCode::LeftOut, marker, NO_GRAPH);
+                self.push_chunk(EmbeddedChunk::from_step(step), rath);
             }
-            Chunk::Merged(_) => {
-                writer.notes.count("merge", NO_GRAPH);
+            Chunk::Approved(_) | Chunk::Denied(_) => {
+                self.push_chunk(EmbeddedChunk::without_origin(step.chunk().clone()), rath);
             }
-            Chunk::Detached(_) => {
-                writer.notes.count("detachment", NO_GRAPH);
-            }
-            // Those of open calls are written with the answer. Those of calls that ended have no meaning any more.
-            Chunk::ToolStarted(_) | Chunk::Asked(_) | Chunk::Approved(_) | Chunk::Denied(_) => {}
-            _ => self.push_chunk(step, rath),
+            _ => self.push_chunk(EmbeddedChunk::from_step(step), rath),
         }
     }
 
     fn push_answer(&mut self, step: &Step, answer: &Assistant, rath: Extras, writer: &AtifWriter<'_>) {
         let usage = step.stamp().usage;
-        let progress = self.progress.remove(&step.id()).unwrap_or_default();
-        let cost = writer.cost(answer, usage);
+        let cost = writer.cost(step, answer);
         // Usage that `metrics` holds in full is not written a second time.
         let usage_extra = rath.usage.filter(|usage| representable(*usage) != *usage);
-        let rath = Extras { usage: usage_extra, ..rath }.with_answer(answer, progress);
+        let rath = Extras { usage: usage_extra, ..rath }.with_answer(answer);
         let calls = answer.calls.iter().map(|call| writer.call(call));
         let reasoning = Some(writer.text(&answer.reasoning)).filter(|reasoning| !reasoning.is_empty());
         let object = StepObject {
@@ -272,10 +281,10 @@ impl TrajectoryWriter {
             message: writer.content(&answer.text, &[]),
             reasoning_content: reasoning,
             tool_calls: calls.collect(),
-            metrics: usage.map(|usage| MetricsObject {
-                prompt_tokens: usage.input,
-                completion_tokens: usage.output,
-                cached_tokens: usage.cached_read,
+            metrics: (usage.is_some() || cost.is_some()).then(|| MetricsObject {
+                prompt_tokens: usage.map(|usage| usage.input),
+                completion_tokens: usage.map(|usage| usage.output),
+                cached_tokens: usage.map(|usage| usage.cached_read),
                 cost_usd: cost,
             }),
             ..StepObject::new("agent", rath)
@@ -291,18 +300,14 @@ impl TrajectoryWriter {
     fn push_result(&mut self, step: &Step, result: &chunk::ToolResult, rath: Extras, writer: &AtifWriter<'_>) {
         let Some(index) = self.waiting.get_mut(&result.call).and_then(VecDeque::pop_front) else {
             self.push_aside_refs();
-            return self.push_chunk(step, rath);
+            return self.push_chunk(EmbeddedChunk::from_step(step), rath);
         };
-        let step_count = self.steps.len();
-        let after = (index + 1 != step_count).then_some(step_count as u64);
-        let refs = self.unreferenced.drain(..).map(TrajectoryRef::new).collect();
         let observed = ObservationResult {
             source_call_id: Some(result.call.to_string()),
             content: Some(writer.text(&result.output)),
-            subagent_trajectory_ref: refs,
-            extra: Some(RathExtra { rath: Extras { after, ..rath.with_result(result) } }),
+            subagent_trajectory_ref: std::mem::take(&mut self.unreferenced),
+            extra: Some(RathExtra { rath: rath.with_result(result) }),
         };
-        self.numbers.insert(step.id(), index as u64 + 1);
         self.steps[index].push_observation(observed);
     }
 
@@ -311,9 +316,8 @@ impl TrajectoryWriter {
     }
 
     /// Adds a chunk that the format has no step for.
-    fn push_chunk(&mut self, step: &Step, rath: Extras) {
-        let after = Some(self.steps.len() as u64);
-        self.chunks.push(Extras { chunk: Some(EmbeddedChunk::from_step(step)), after, ..rath });
+    fn push_chunk(&mut self, chunk: EmbeddedChunk, rath: Extras) {
+        self.chunks.push(Extras { chunk: Some(chunk), ..rath });
     }
 
     fn push(&mut self, step: &Step, mut object: StepObject) {
@@ -322,17 +326,17 @@ impl TrajectoryWriter {
         if object.timestamp.is_some() {
             object.extra.rath.at = None;
         }
-        self.numbers.insert(step.id(), object.step_id);
         self.steps.push(object);
     }
 
     /// Adds an aside under an id that no other aside of the trajectory has.
-    fn add_aside(&mut self, head: &Step) {
+    fn add_aside(&mut self, head: &Step, nth: u64) {
         let branch = head.stamp().branch.to_string();
         let is_taken = |id: &str| self.asides.iter().any(|(_, known)| known == id);
         let mut numbered = (2_u64..).map(|nth| format!("{branch}-{nth}"));
         let id = if is_taken(&branch) { numbered.find(|id| !is_taken(id)) } else { None }.unwrap_or(branch);
-        self.unreferenced.push(id.clone());
+        let extra = RathExtra { rath: Extras { nth: Some(nth), ..Extras::default() } };
+        self.unreferenced.push(TrajectoryRef { trajectory_id: id.clone(), extra });
         self.asides.push((head.clone(), id));
     }
 
@@ -341,7 +345,7 @@ impl TrajectoryWriter {
         if self.unreferenced.is_empty() {
             return;
         }
-        let refs = self.unreferenced.drain(..).map(TrajectoryRef::new).collect();
+        let refs = std::mem::take(&mut self.unreferenced);
         let observed =
             ObservationResult { source_call_id: None, content: None, subagent_trajectory_ref: refs, extra: None };
         if self.steps.last().is_none_or(|step| step.source != "agent") {

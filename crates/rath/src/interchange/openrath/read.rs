@@ -12,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::interchange::Import;
 use crate::interchange::builder::RecordBuilder;
 use crate::interchange::extras::Extras;
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 use crate::secrets::Secrets;
 use crate::session::Session;
@@ -109,16 +109,16 @@ impl ParsedFile {
                 Ok(row) => file.add_row(row, notes)?,
                 // An object ends with a brace, so a row that was cut off never parses.
                 Err(_) if lines.peek().is_none() => {
-                    file.add_gap(notes, format!("row {number}, the last one, is cut off"));
+                    file.add_gap(notes, NoteCode::Damaged, format!("row {number}, the last one, is cut off"));
                 }
-                Err(error) => file.add_gap(notes, format!("row {number} cannot be read: {error}")),
+                Err(error) => file.add_gap(notes, NoteCode::Damaged, format!("row {number} cannot be read: {error}")),
             }
         }
         if file.header.is_none() && file.chunk_count == 0 {
             return Err(not_a_session_file(bytes));
         }
         if file.header.is_none() {
-            notes.add("there is no header: the session gets a new id, and its origin is not known");
+            notes.add(NoteCode::Missing, "there is no header: the session gets a new id, and its origin is not known");
         }
         Ok(file)
     }
@@ -129,19 +129,19 @@ impl ParsedFile {
                 if self.header.is_none() {
                     self.header = Some(ParsedHeader::read(row, notes)?);
                 } else {
-                    row.note("is a second header");
+                    row.note(NoteCode::Invalid, "is a second header");
                     self.second_header = Some(ParsedHeader::read(row, notes)?);
                 }
             }
             Some("chunk") => {
                 if self.trailer.take().is_some() {
-                    row.note("follows a trailer");
+                    row.note(NoteCode::Invalid, "follows a trailer");
                 }
                 self.add_chunk(row, notes);
             }
             Some("trailer") => {
                 if self.trailer.is_some() {
-                    row.note("is a second trailer");
+                    row.note(NoteCode::Invalid, "is a second trailer");
                 }
                 self.trailer = Some(ParsedTrailer::read(row, self.chunk_count, notes));
             }
@@ -150,6 +150,7 @@ impl ParsedFile {
                 let location = row.location();
                 self.add_gap(
                     notes,
+                    NoteCode::Damaged,
                     format!("{location}: wanted `header`, `chunk` or `trailer` as `record_type`, found {found}"),
                 );
             }
@@ -161,20 +162,25 @@ impl ParsedFile {
         let index = row.take_number("index");
         // A writer that appends to the file of a writer that died begins a new session, with index 0.
         if let Some(header) = self.second_header.take().filter(|_| index == Some(0)) {
-            row.note(format_args!(
-                "begins another session: {} of the one before left out",
-                draw::count(self.chunk_count, "chunk")
-            ));
+            row.note(
+                NoteCode::LeftOut,
+                format_args!(
+                    "begins another session: {} of the one before left out",
+                    draw::count(self.chunk_count, "chunk")
+                ),
+            );
             *self = ParsedFile { header: Some(header), ..ParsedFile::default() };
         }
         match index {
             Some(index) if index > self.next_index => {
                 let missing = draw::count(index - self.next_index, "chunk");
-                self.add_gap(notes, format!("{missing} missing before the one with index {index}"));
+                self.add_gap(notes, NoteCode::Missing, format!("{missing} missing before the one with index {index}"));
             }
             Some(index) if index == self.next_index => {}
-            Some(index) => row.note(format_args!("wanted the index {}, found {index}", self.next_index)),
-            None => row.note(format_args!("wanted the index {}, found none", self.next_index)),
+            Some(index) => {
+                row.note(NoteCode::Invalid, format_args!("wanted the index {}, found {index}", self.next_index))
+            }
+            None => row.note(NoteCode::Invalid, format_args!("wanted the index {}, found none", self.next_index)),
         }
         self.next_index = index.unwrap_or(self.next_index).max(self.next_index).saturating_add(1);
         let kind = row.take_string("kind").unwrap_or_default();
@@ -182,11 +188,15 @@ impl ParsedFile {
         let location = row.location().to_owned();
         row.finish();
         let Some(mut payload) = payload else {
-            return self.add_gap(notes, format!("{location}: there is no `payload`"));
+            return self.add_gap(notes, NoteCode::Damaged, format!("{location}: there is no `payload`"));
         };
         let Some((chunk, extras)) = chunks::read_payload(&kind, &mut payload, notes) else {
             let found = draw::preview(&kind);
-            return self.add_gap(notes, format!("{location}: the kind of chunk {found} is not known"));
+            return self.add_gap(
+                notes,
+                NoteCode::Damaged,
+                format!("{location}: the kind of chunk {found} is not known"),
+            );
         };
         payload.finish();
         self.chunk_count += 1;
@@ -194,8 +204,8 @@ impl ParsedFile {
     }
 
     /// Notes missing rows, and marks the gap in the session.
-    fn add_gap(&mut self, notes: &Notes, reason: String) {
-        notes.add(&*reason);
+    fn add_gap(&mut self, notes: &Notes, code: NoteCode, reason: String) {
+        notes.add(code, &*reason);
         self.chunks.push(ParsedChunk { chunk: Chunk::note(reason), extras: Extras::default() });
     }
 
@@ -206,7 +216,7 @@ impl ParsedFile {
         for parsed in std::mem::take(&mut self.chunks) {
             match (&parsed.chunk, joined.last_mut().map(|last| &mut last.chunk)) {
                 (Chunk::Instructions(more), Some(Chunk::Instructions(before))) => {
-                    notes.count("system row", "joined with the one before: an agent has one prompt");
+                    notes.count(NoteCode::Changed, "system row", "joined with the one before: an agent has one prompt");
                     if texts.is_empty() {
                         texts.push(before.text.to_string());
                     }
@@ -214,7 +224,7 @@ impl ParsedFile {
                     continue;
                 }
                 (Chunk::Instructions(_), Some(_)) => {
-                    notes.count("system row", "in the middle: it is the prompt from there on");
+                    notes.count(NoteCode::Changed, "system row", "in the middle: it is the prompt from there on");
                 }
                 (_, Some(Chunk::Instructions(before))) if !texts.is_empty() => {
                     before.text = std::mem::take(&mut texts).join("\n\n").into();
@@ -237,7 +247,10 @@ impl ParsedFile {
         let mut record = RecordBuilder::new(self.header.as_ref().and_then(|header| header.branch), secrets);
         let has_prompt = self.chunks.iter().any(|parsed| matches!(parsed.chunk, Chunk::Instructions(_)));
         if !has_prompt && !self.header.as_ref().is_some_and(|header| header.is_from_rath) {
-            notes.add("there is no system row: the Python OpenRath does not save the prompt of an agent");
+            notes.add(
+                NoteCode::Missing,
+                "there is no system row: the Python OpenRath does not save the prompt of an agent",
+            );
         }
         if let Some(header) = self.header {
             header.push_to(&mut record, self.chunks.is_empty(), notes);
@@ -248,7 +261,10 @@ impl ParsedFile {
                 Chunk::ToolResult(result) => {
                     let call = result.call.clone();
                     if !record.push_result(result, &extras).1 {
-                        notes.add(format!("a result for `{call}` matches no open call: it is kept and not shown"));
+                        notes.add(
+                            NoteCode::Invalid,
+                            format!("a result for `{call}` matches no open call: it is kept and not shown"),
+                        );
                     }
                 }
                 chunk => _ = record.push(chunk, &extras),
@@ -259,7 +275,7 @@ impl ParsedFile {
         }
         if self.trailer.is_none() {
             const UNCLOSED: &str = "there is no trailer: the session was not closed, and what came last may be missing";
-            notes.add(UNCLOSED);
+            notes.add(NoteCode::Missing, UNCLOSED);
             record.push_note(UNCLOSED, None, None);
         }
         record.mark_open_calls(notes);
@@ -274,7 +290,10 @@ impl ParsedFile {
         let counted = counted.fold(Usage::default(), |sum, usage| sum + usage);
         let Some(trailer) = &self.trailer else {
             if counted == Usage::default() && self.chunk_count > 0 {
-                notes.add("the tokens that were used are not known: the trailer, which counts them, is missing");
+                notes.add(
+                    NoteCode::Missing,
+                    "the tokens that were used are not known: the trailer, which counts them, is missing",
+                );
             }
             return None;
         };
@@ -284,7 +303,8 @@ impl ParsedFile {
         let answers = self.chunks.iter().filter(|parsed| parsed.is_answer()).count();
         let Some(usage) = trailer.usage.filter(|usage| *usage != Usage::default()) else {
             if counted == Usage::default() && answers > 0 {
-                notes.add("the tokens that were used are not known: the trailer does not count them");
+                notes
+                    .add(NoteCode::Missing, "the tokens that were used are not known: the trailer does not count them");
             }
             return None;
         };
@@ -294,7 +314,10 @@ impl ParsedFile {
             Some(parsed) => {
                 parsed.extras.usage = Some(usage);
                 if answers > 1 {
-                    notes.add("tokens are counted for the whole run: all of them are assigned to its last answer");
+                    notes.add(
+                        NoteCode::Changed,
+                        "tokens are counted for the whole run: all of them are assigned to its last answer",
+                    );
                 }
                 None
             }
@@ -306,7 +329,7 @@ impl ParsedFile {
 /// Returns `total` without `counted`; none if nothing remains.
 fn subtract(total: Usage, counted: Usage, notes: &Notes) -> Option<Usage> {
     if total.input < counted.input || total.output < counted.output {
-        notes.add(format!("the trailer counts fewer tokens ({total}) than the rows ({counted})"));
+        notes.add(NoteCode::Mismatch, format!("the trailer counts fewer tokens ({total}) than the rows ({counted})"));
     }
     let rest = Usage {
         input: total.input.saturating_sub(counted.input),

@@ -19,7 +19,7 @@ use self::schema::{
 use super::{ORIGIN_PREFIX, SessionOrigin, VERSION};
 use crate::interchange::Export;
 use crate::interchange::extras::{self, EmbeddedChunk, Extras};
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::time;
 use crate::session::Session;
 
@@ -188,16 +188,24 @@ impl<'a> ChunkWriter<'a> {
             match message {
                 Message::User(_, user) => {
                     let reason = "left out: the format holds text only";
-                    self.notes.count_many(user.images.len() as u64, "picture", reason);
+                    self.notes.count_many(NoteCode::LeftOut, user.images.len() as u64, "picture", reason);
                     self.push_user(step, &self.text(&user.text));
                 }
                 Message::Recalled(_, found) => {
                     let texts: Vec<_> = found.iter().map(|recalled| self.text(&recalled.text)).collect();
-                    self.notes.count("recall", "written as a user message: the format has no memory");
+                    self.notes.count(
+                        NoteCode::Changed,
+                        "recall",
+                        "written as a user message: the format has no memory",
+                    );
                     self.push_user(step, &texts.join("\n\n"));
                 }
                 Message::Summary(_, summary) => {
-                    self.notes.count("summary", "written as a user message: what it replaces is left out");
+                    self.notes.count(
+                        NoteCode::Changed,
+                        "summary",
+                        "written as a user message: what it replaces is left out",
+                    );
                     self.push_user(step, &self.text(summary));
                 }
                 Message::Assistant(_, answer, exchanges) => {
@@ -221,7 +229,8 @@ impl<'a> ChunkWriter<'a> {
     fn push_answer(&mut self, step: &Step, answer: &Assistant, exchanges: &[Exchange<'_>]) {
         let progress = self.progress.remove(&step.id()).unwrap_or_default();
         let reasoning = Some(self.text(&answer.reasoning)).filter(|reasoning| !reasoning.is_empty());
-        let mut rath = Extras { reasoning, ..Extras::from_stamp(step.stamp()).with_answer(answer, progress) };
+        let progress = (!answer.calls.is_empty()).then_some(progress);
+        let mut rath = Extras { reasoning, progress, ..Extras::from_stamp(step.stamp()).with_answer(answer) };
         // Progress names calls by their recorded ids, which do not match a renamed call. Without progress a call is read as
         // started, which is always safe.
         if exchanges.iter().any(|it| it.id != it.call.id && it.result == CallResult::Missing) {
@@ -244,13 +253,16 @@ impl<'a> ChunkWriter<'a> {
     /// Writes the result of a call, or notes that there is none.
     fn push_result(&mut self, exchange: &Exchange<'_>) {
         if exchange.id != exchange.call.id {
-            self.notes.count("call", "renamed: the id of a call is unique in a file");
+            self.notes.count(NoteCode::Changed, "call", "renamed: the id of a call is unique in a file");
         }
         let CallResult::Recorded(result) = exchange.result else {
             let (id, tool) = (&exchange.id, &exchange.call.tool);
-            self.notes.add(format!(
-                "call `{id}` ({tool}) has no result: most models refuse such a conversation, rath can resume it"
-            ));
+            self.notes.add(
+                NoteCode::InDoubt,
+                format!(
+                    "call `{id}` ({tool}) has no result: most models refuse such a conversation, rath can resume it"
+                ),
+            );
             return;
         };
         let stamp = self.stamps.get(&std::ptr::from_ref(result));
@@ -268,7 +280,7 @@ impl<'a> ChunkWriter<'a> {
     /// Returns a text, or a placeholder and a note if its payload is missing.
     fn text(&self, text: &Text) -> String {
         if text.as_str().is_none() {
-            self.notes.count("text", "missing from the session: the file says so in its place");
+            self.notes.count(NoteCode::Missing, "text", "missing from the session: the file says so in its place");
         }
         text.to_string()
     }
@@ -282,35 +294,38 @@ fn note_losses(session: &Session, notes: &Notes) {
     for step in session.as_record().steps() {
         match step.chunk() {
             Chunk::Instructions(_) if Some(step.id()) != prompt => {
-                notes.count("prompt", "left out: a model reads only the newest");
+                notes.count(NoteCode::LeftOut, "prompt", "left out: a model reads only the newest");
             }
             Chunk::Memory(memory) if !matches!(&memory.event, MemoryEvent::Recall { found, .. } if !found.is_empty()) =>
             {
-                notes.count("memory event", UNREAD);
+                notes.count(NoteCode::LeftOut, "memory event", UNREAD);
             }
-            Chunk::Selected(_) => notes.count("selection", UNREAD),
-            Chunk::Checked(_) => notes.count("check", UNREAD),
-            Chunk::Observed(_) => notes.count("observation", UNREAD),
-            Chunk::Decided(_) => notes.count("decision", UNREAD),
-            Chunk::Restored(_) => notes.count("restoration", UNREAD),
-            Chunk::Retry(_) => notes.count("failed attempt", UNREAD),
-            Chunk::Interrupted(_) => notes.count("interruption", UNREAD),
-            Chunk::Failed(_) => notes.count("failure", UNREAD),
-            Chunk::Adopted(_) => notes.count("adoption", UNREAD),
-            Chunk::Resumed(_) => notes.count("resumption", UNREAD),
-            Chunk::Note(note) if !is_origin(&note.text) => notes.count("note", UNREAD),
-            Chunk::Other(_) => notes.count("chunk of a newer version", UNREAD),
-            Chunk::Forked(_) => notes.count("fork", NO_GRAPH),
-            Chunk::Detached(_) => notes.count("detachment", NO_GRAPH),
+            Chunk::Selected(_) => notes.count(NoteCode::LeftOut, "selection", UNREAD),
+            Chunk::Checked(_) => notes.count(NoteCode::LeftOut, "check", UNREAD),
+            Chunk::Observed(_) => notes.count(NoteCode::LeftOut, "observation", UNREAD),
+            Chunk::Decided(_) => notes.count(NoteCode::LeftOut, "decision", UNREAD),
+            Chunk::Restored(_) => notes.count(NoteCode::LeftOut, "restoration", UNREAD),
+            Chunk::Retry(_) => notes.count(NoteCode::LeftOut, "failed attempt", UNREAD),
+            Chunk::Interrupted(_) => notes.count(NoteCode::LeftOut, "interruption", UNREAD),
+            Chunk::Failed(_) => notes.count(NoteCode::LeftOut, "failure", UNREAD),
+            Chunk::Adopted(_) => notes.count(NoteCode::LeftOut, "adoption", UNREAD),
+            Chunk::Resumed(_) => notes.count(NoteCode::LeftOut, "resumption", UNREAD),
+            Chunk::Note(note) if !is_origin(&note.text) => notes.count(NoteCode::LeftOut, "note", UNREAD),
+            Chunk::Other(_) => notes.count(NoteCode::LeftOut, "chunk of a newer version", UNREAD),
+            Chunk::Forked(_) => notes.count(NoteCode::LeftOut, "fork", NO_GRAPH),
+            Chunk::Detached(_) => notes.count(NoteCode::LeftOut, "detachment", NO_GRAPH),
             Chunk::Merged(merged) if merged.strategy == Strategy::Aside => {
-                notes.count("aside", "left out, except for its tokens");
+                notes.count(NoteCode::LeftOut, "aside", "left out, except for its tokens");
             }
-            Chunk::Merged(_) => notes.count("merge", NO_GRAPH),
+            Chunk::Merged(_) => notes.count(NoteCode::LeftOut, "merge", NO_GRAPH),
             _ => {}
         }
     }
     if session.place().is_some_and(|place| !place.as_str().starts_with("local:")) {
-        notes.add("where tools run is written under `rath` only: the format has no sandbox of that kind");
+        notes.add(
+            NoteCode::Changed,
+            "where tools run is written under `rath` only: the format has no sandbox of that kind",
+        );
     }
 }
 

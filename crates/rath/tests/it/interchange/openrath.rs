@@ -7,7 +7,7 @@ use rath::chunk::{Call, Image};
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
 
-use super::{log, next, sessions, visible_state};
+use super::{log, next, notes, sessions, visible_state};
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/tests/interchange/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
@@ -17,7 +17,7 @@ fn fixture(name: &str) -> Vec<u8> {
 fn check(name: &str, expected: Expect) {
     let import = read(&fixture(name)).expect("a session");
     let (session, closed) = (&import.session, import.closed);
-    let notes = import.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
+    let notes = notes(&import.notes);
     expected.assert_eq(&format!(
         "{}closed: {closed}, {}, next: {}\n{notes}",
         log(session),
@@ -35,8 +35,8 @@ fn files_of_the_python_openrath_are_read() {
             user: hello
             assistant: hi  (12 in, 3 out)
             closed: true, 12 in, 3 out, next: done
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by run_session_loop from other sessions, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by run_session_loop from other sessions, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -51,9 +51,9 @@ fn files_of_the_python_openrath_are_read() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             closed: true, 120 in, 18 out, next: done
-            note: tokens are counted for the whole run: all of them are assigned to its last answer
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by run_session_loop from other sessions, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            - changed: tokens are counted for the whole run: all of them are assigned to its last answer
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by run_session_loop from other sessions, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -63,9 +63,9 @@ fn files_of_the_python_openrath_are_read() {
             user: hello
             assistant: hi
             closed: true, 0 in, 0 out, next: done
-            note: the tokens that were used are not known: the trailer does not count them
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by Session.fork from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
+            - missing: the tokens that were used are not known: the trailer does not count them
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by Session.fork from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
         "#]],
     );
     check(
@@ -75,8 +75,8 @@ fn files_of_the_python_openrath_are_read() {
             user: one two three four
             assistant:   (5 in, 1 out)
             closed: true, 5 in, 1 out, next: done
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by run_session_loop from other sessions, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by run_session_loop from other sessions, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -85,8 +85,8 @@ fn files_of_the_python_openrath_are_read() {
             note: came from the Python OpenRath: {"id":"5c4a0dcd-183f-4fc9-89…
             user: They said hello.  (30 in, 6 out)
             closed: true, 30 in, 6 out, next: ask
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by run_session_compress from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by run_session_compress from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -96,7 +96,7 @@ fn files_of_the_python_openrath_are_read() {
             instructions: You count words.
             user: hello
             closed: true, 0 in, 0 out, next: ask
-            note: derived by Session.merge from other sessions, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
+            - elsewhere: derived by Session.merge from other sessions, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
         "#]],
     );
     check(
@@ -109,12 +109,12 @@ fn files_of_the_python_openrath_are_read() {
             tool started: call_1
             tool started: call_2
             closed: false, 0 in, 0 out, next: run call_1 Unknown, call_2 Unknown
-            note: the tokens that were used are not known: the trailer, which counts them, is missing
-            note: there is no system row: the Python OpenRath does not save the prompt of an agent
-            note: derived by run_session_loop from other sessions, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
-            note: there is no trailer: the session was not closed, and what came last may be missing
-            note: call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
-            note: call `call_2` (stop) has no result: it stays open, and whether it took effect is not known
+            - missing: the tokens that were used are not known: the trailer, which counts them, is missing
+            - missing: there is no system row: the Python OpenRath does not save the prompt of an agent
+            - elsewhere: derived by run_session_loop from other sessions, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
+            - missing: there is no trailer: the session was not closed, and what came last may be missing
+            - in_doubt: call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
+            - in_doubt: call `call_2` (stop) has no result: it stays open, and whether it took effect is not known
         "#]],
     );
 }
@@ -155,13 +155,13 @@ fn what_the_format_cannot_hold_is_noted() {
     session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
     let export = write(&session);
     expect![[r#"
-        call `c` (ls) has no result: most models refuse such a conversation, rath can resume it
-        1 summary written as a user message: what it replaces is left out
-        1 picture left out: the format holds text only
-        1 note left out: the format holds only what a model reads
-        1 aside left out, except for its tokens
+        - in_doubt: call `c` (ls) has no result: most models refuse such a conversation, rath can resume it
+        - changed: 1 summary written as a user message: what it replaces is left out
+        - left_out: 1 picture left out: the format holds text only
+        - left_out: 1 note left out: the format holds only what a model reads
+        - left_out: 1 aside left out, except for its tokens
     "#]]
-    .assert_eq(&(export.notes.join("\n") + "\n"));
+    .assert_eq(&notes(&export.notes));
     let import = read(&export.bytes).expect("a session");
     expect![[r#"
         sandbox: local:./
@@ -170,9 +170,8 @@ fn what_the_format_cannot_hold_is_noted() {
         assistant: I see.  (10 in, 1 out)
         assistant calls ls({})
         note: tokens that the file counts and no row of it used  (5 in, 1 out)
-
     "#]]
-    .assert_eq(&(log(&import.session) + &import.notes.join("\n") + "\n"));
+    .assert_eq(&(log(&import.session) + &notes(&import.notes)));
     // The tokens of steps that are not in the file still count.
     assert_eq!(import.session.usage(), session.usage());
 }
@@ -225,7 +224,10 @@ fn a_file_cut_anywhere_gives_its_whole_rows_and_notes_the_rest() {
                     assert_eq!(messages(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
                     let closed = whole.closed && rows == all.len() + 2;
                     assert_eq!(part.closed, closed, "{name} cut at {cut}");
-                    assert!(closed || part.notes.iter().any(|note| note.contains("no trailer")), "{name} cut at {cut}");
+                    assert!(
+                        closed || part.notes.iter().any(|note| note.text.contains("no trailer")),
+                        "{name} cut at {cut}"
+                    );
                 }
             }
         }
@@ -325,8 +327,10 @@ fn damage_in_the_middle_is_noted_at_its_position() {
         let mut lines: Vec<String> = text.lines().map(|line| format!("{line}\n")).collect();
         edit(&mut lines);
         let import = read(lines.concat().as_bytes()).expect("a session");
-        let own =
-            import.notes.iter().filter(|note| !note.contains("from other sessions") && !note.contains("system row"));
+        let own = import
+            .notes
+            .iter()
+            .filter(|note| !note.text.contains("from other sessions") && !note.text.contains("system row"));
         expected.assert_eq(&format!(
             "{}{}\n",
             log(&import.session),

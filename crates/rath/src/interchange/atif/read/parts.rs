@@ -9,7 +9,7 @@ use rath_record::{Usage, draw};
 use serde_json::value::RawValue;
 
 use crate::interchange::extras::Extras;
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 
 /// The agent of a trajectory.
@@ -25,7 +25,7 @@ impl AgentInfo {
     pub(super) fn read(mut agent: ObjectReader<'_>, notes: &Notes) -> Self {
         let [name, version, model] = ["name", "version", "model_name"].map(|name| agent.take_string(name));
         if agent.take_raw("extra").is_some() {
-            agent.note("its `extra` is left out");
+            agent.note(NoteCode::LeftOut, "its `extra` is left out");
         }
         let location = agent.location().to_owned();
         let tools = agent.take_list("tool_definitions");
@@ -43,7 +43,7 @@ fn read_tool(mut tool: ObjectReader<'_>) -> Option<ToolSpec> {
     let function = tool.take_object("function");
     let mut spec = function.unwrap_or(tool);
     let Some(name) = spec.take_string("name") else {
-        spec.note("there is no `name`: the tool is left out");
+        spec.note(NoteCode::LeftOut, "there is no `name`: the tool is left out");
         return None;
     };
     let description = spec.take_string("description").unwrap_or_default();
@@ -56,16 +56,16 @@ fn read_tool(mut tool: ObjectReader<'_>) -> Option<ToolSpec> {
 pub(super) fn read_call(mut call: ObjectReader<'_>, nth: u64, notes: &Notes) -> Option<Call> {
     let extras = take_extras(&mut call, notes);
     let id = call.take_string("tool_call_id").unwrap_or_else(|| {
-        call.note("there is no `tool_call_id`");
+        call.note(NoteCode::Invalid, "there is no `tool_call_id`");
         format!("call-{nth}")
     });
     let Some(name) = call.take_string("function_name") else {
-        call.note("there is no `function_name`: the call is left out");
+        call.note(NoteCode::LeftOut, "there is no `function_name`: the call is left out");
         return None;
     };
     let raw = call.take_raw("arguments");
     if !raw.as_ref().is_some_and(|raw| raw.get().starts_with('{')) {
-        call.note("wanted an object as `arguments`");
+        call.note(NoteCode::Invalid, "wanted an object as `arguments`");
     }
     let arguments = extras.arguments.or(raw.map(|raw| raw.get().to_owned())).unwrap_or_default();
     call.finish();
@@ -87,7 +87,7 @@ impl StepMetrics {
         let cost = metrics.take("cost_usd", "an amount");
         for name in ["prompt_token_ids", "completion_token_ids", "logprobs"] {
             if metrics.take_raw(name).is_some() {
-                notes.count("list of tokens", "left out: a session holds text");
+                notes.count(NoteCode::LeftOut, "list of tokens", "left out: a session holds text");
             }
         }
         let reasoning = metrics.take_object("extra").and_then(|mut extra| extra.take_number("reasoning_tokens"));
@@ -106,7 +106,7 @@ pub(super) fn take_extras(object: &mut ObjectReader<'_>, notes: &Notes) -> Extra
     let Some(mut extra) = object.take_object("extra") else { return Extras::default() };
     let extras = extra.take("rath", "what rath writes there");
     if !extra.is_empty() {
-        notes.count("`extra` member", "left out");
+        notes.count(NoteCode::LeftOut, "`extra` member", "left out");
     }
     extras.unwrap_or_default()
 }
@@ -118,7 +118,10 @@ pub(super) fn take_content(object: &mut ObjectReader<'_>, name: &str, notes: &No
         return Some((text, Vec::new()));
     }
     let Ok(parts) = serde_json::from_str::<Vec<Box<RawValue>>>(raw.get()) else {
-        object.note(format_args!("wanted a string or a list of parts as `{name}`: its JSON is kept as the text"));
+        object.note(
+            NoteCode::Invalid,
+            format_args!("wanted a string or a list of parts as `{name}`: its JSON is kept as the text"),
+        );
         return Some((raw.get().to_owned(), Vec::new()));
     };
     let (mut texts, mut images) = (Vec::new(), Vec::new());
@@ -134,7 +137,10 @@ pub(super) fn take_content(object: &mut ObjectReader<'_>, name: &str, notes: &No
             match decode_image(&media_type, &path).filter(|_| kind.as_deref() == Some("image")) {
                 Some(image) => images.push(image),
                 None => {
-                    part.note(format_args!("left out, because it is not in the document: {}", draw::preview(&path)));
+                    part.note(
+                        NoteCode::Elsewhere,
+                        format_args!("left out, because it is not in the document: {}", draw::preview(&path)),
+                    );
                 }
             }
             source.finish();

@@ -150,19 +150,17 @@ pub(super) struct ObservationResult {
 #[derive(Serialize)]
 pub(super) struct TrajectoryRef {
     pub(super) trajectory_id: String,
-}
-
-impl TrajectoryRef {
-    pub(super) fn new(trajectory_id: String) -> Self {
-        TrajectoryRef { trajectory_id }
-    }
+    pub(super) extra: RathExtra<Extras>,
 }
 
 #[derive(Serialize)]
 pub(super) struct MetricsObject {
-    pub(super) prompt_tokens: u64,
-    pub(super) completion_tokens: u64,
-    pub(super) cached_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cached_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost_usd: Option<f64>,
 }

@@ -7,7 +7,7 @@ use rath_record::chunk::{Assistant, Call, Chunk, Instructions, Outcome, ToolResu
 use serde_json::value::RawValue;
 
 use crate::interchange::extras::Extras;
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 
 /// Reads the payload of a chunk row; none if the kind is unknown.
@@ -27,7 +27,7 @@ fn take_content(payload: &mut ObjectReader<'_>) -> Text {
     match payload.take_raw("content") {
         Some(raw) => parse_text(&raw, payload),
         None => {
-            payload.note("there is no `content`");
+            payload.note(NoteCode::Invalid, "there is no `content`");
             Text::default()
         }
     }
@@ -36,7 +36,7 @@ fn take_content(payload: &mut ObjectReader<'_>) -> Text {
 /// Parses a string. Any other JSON is noted and kept as the text.
 fn parse_text(raw: &RawValue, payload: &ObjectReader<'_>) -> Text {
     serde_json::from_str::<String>(raw.get()).map(Text::from).unwrap_or_else(|_| {
-        payload.note("wanted a string as `content`: its JSON is kept as the text");
+        payload.note(NoteCode::Invalid, "wanted a string as `content`: its JSON is kept as the text");
         raw.get().into()
     })
 }
@@ -67,18 +67,18 @@ fn read_assistant(payload: &mut ObjectReader<'_>, mut extras: Extras, notes: &No
 /// Reads a call; none if it has no function.
 fn read_call(mut call: ObjectReader<'_>, nth: u64) -> Option<Call> {
     let id = call.take_string("id").unwrap_or_else(|| {
-        call.note("there is no `id`, so no result belongs to it");
+        call.note(NoteCode::Invalid, "there is no `id`, so no result belongs to it");
         format!("call-{nth}")
     });
     if call.take_string("type").is_none_or(|kind| kind != "function") {
-        call.note("wanted `function` as `type`");
+        call.note(NoteCode::Invalid, "wanted `function` as `type`");
     }
     let Some(mut function) = call.take_object("function") else {
-        call.note("there is no `function`: the call is left out");
+        call.note(NoteCode::LeftOut, "there is no `function`: the call is left out");
         return None;
     };
     let name = function.take_string("name").unwrap_or_else(|| {
-        function.note("there is no `name`");
+        function.note(NoteCode::Invalid, "there is no `name`");
         String::new()
     });
     // Some models omit the arguments of a tool that takes none, and some servers send an object instead of a string.
@@ -93,7 +93,7 @@ fn read_call(mut call: ObjectReader<'_>, nth: u64) -> Option<Call> {
 
 fn read_result(payload: &mut ObjectReader<'_>, mut extras: Extras) -> (Chunk, Extras) {
     let call = payload.take_string("tool_call_id").unwrap_or_else(|| {
-        payload.note("there is no `tool_call_id`, so it belongs to no call");
+        payload.note(NoteCode::Invalid, "there is no `tool_call_id`, so it belongs to no call");
         String::new()
     });
     // The call names the tool.

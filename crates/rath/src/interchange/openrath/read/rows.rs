@@ -7,7 +7,7 @@ use super::super::{ORIGIN_PREFIX, SessionOrigin, VERSION};
 use crate::error::ErrorKind;
 use crate::interchange::builder::RecordBuilder;
 use crate::interchange::extras::Extras;
-use crate::interchange::notes::Notes;
+use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 use crate::interchange::time;
 use crate::session::{Error, Result};
@@ -40,21 +40,30 @@ impl ParsedHeader {
         let id = row.take_string("id").unwrap_or_default();
         let branch = uuid::Uuid::try_parse(&id).ok().map(|id| BranchId(id.into_bytes()));
         if branch.is_none() {
-            row.note(format_args!("wanted a UUID as `id`, found `{}`: the session gets a new id", draw::preview(&id)));
+            row.note(
+                NoteCode::Invalid,
+                format_args!("wanted a UUID as `id`, found `{}`: the session gets a new id", draw::preview(&id)),
+            );
         }
         let created_at = row.take_string("created_at");
         if created_at.as_deref().and_then(time::parse).is_none() {
-            row.note("there is no time as `created_at`");
+            row.note(NoteCode::Invalid, "there is no time as `created_at`");
         }
         let parent_session_ids: Vec<String> = row.take("parent_session_ids", "a list of ids").unwrap_or_default();
         for parent in parent_session_ids.iter().filter(|parent| uuid::Uuid::try_parse(parent).is_err()) {
-            row.note(format_args!("wanted UUIDs as `parent_session_ids`, found `{}`", draw::preview(parent)));
+            row.note(
+                NoteCode::Invalid,
+                format_args!("wanted UUIDs as `parent_session_ids`, found `{}`", draw::preview(parent)),
+            );
         }
         let operator = row.take_string("lineage_operator");
         let kind = row.take_string("lineage_kind");
         if operator.is_none() || !kind.as_deref().is_some_and(|kind| LINEAGE_KINDS.contains(&kind)) {
             let found = kind.as_deref().map_or("none".to_owned(), draw::preview);
-            row.note(format_args!("the origin of the session is not known: `lineage_kind` is {found}"));
+            row.note(
+                NoteCode::Invalid,
+                format_args!("the origin of the session is not known: `lineage_kind` is {found}"),
+            );
         }
         let lineage_extras = row.take("lineage_extras", "a list of pairs").unwrap_or_default();
         let backend = row.take_string("sandbox_backend");
@@ -70,10 +79,13 @@ impl ParsedHeader {
         if let (Some(backend), None) = (&backend, &place) {
             let directory =
                 directory.map(|directory| format!(", in `{}`", draw::preview(&directory))).unwrap_or_default();
-            notes.add(format!(
-                "its tools ran in a sandbox of kind `{}`{directory}: choose where they run now with `Session::to`",
-                draw::preview(backend)
-            ));
+            notes.add(
+                NoteCode::Changed,
+                format!(
+                    "its tools ran in a sandbox of kind `{}`{directory}: choose where they run now with `Session::to`",
+                    draw::preview(backend)
+                ),
+            );
         }
         let origin = SessionOrigin {
             id: branch.map_or(id, |branch| branch.to_string()),
@@ -102,10 +114,13 @@ impl ParsedHeader {
         if !origin.parent_session_ids.is_empty() {
             let parents: Vec<_> = origin.parent_session_ids.iter().map(|id| draw::preview(id)).collect();
             let operator = draw::preview(&origin.lineage_operator);
-            notes.add(format!(
-                "derived by {operator} from other sessions, which are not in this file: {}",
-                parents.join(", ")
-            ));
+            notes.add(
+                NoteCode::Elsewhere,
+                format!(
+                    "derived by {operator} from other sessions, which are not in this file: {}",
+                    parents.join(", ")
+                ),
+            );
         }
         if let Some(place) = self.place {
             record.push(Chunk::Placed(Placed::new(place)), &Extras::default());
@@ -128,7 +143,7 @@ fn check_version(row: &mut ObjectReader<'_>) -> Result<()> {
                 "save it again with the Python OpenRath that wrote it"
             }));
         }
-        None => row.note(format_args!("wanted {VERSION} as `schema_version`, found none")),
+        None => row.note(NoteCode::Invalid, format_args!("wanted {VERSION} as `schema_version`, found none")),
     }
     Ok(())
 }
@@ -139,7 +154,10 @@ fn take_working_dir(row: &mut ObjectReader<'_>) -> Option<String> {
     // The environment may hold keys: it is not read.
     let is_set = ["image", "entrypoint", "env", "timeout_seconds"].map(|name| spec.take_raw(name).is_some());
     if is_set.contains(&true) {
-        spec.note("the settings of the sandbox (image, entry point, environment, time limit) are left out");
+        spec.note(
+            NoteCode::LeftOut,
+            "the settings of the sandbox (image, entry point, environment, time limit) are left out",
+        );
     }
     let directory = spec.take_string("working_dir");
     spec.finish();
@@ -159,19 +177,22 @@ impl ParsedTrailer {
         match row.take_number("final_chunk_count") {
             Some(count) if count == chunk_count => {}
             Some(count) => {
-                row.note(format_args!("counts {}, and {chunk_count} could be read", draw::count(count, "chunk")));
+                row.note(
+                    NoteCode::Mismatch,
+                    format_args!("counts {}, and {chunk_count} could be read", draw::count(count, "chunk")),
+                );
             }
-            None => row.note("does not count the chunks"),
+            None => row.note(NoteCode::Invalid, "does not count the chunks"),
         }
         if let Some(at) = row.take_string("closed_at").filter(|at| time::parse(at).is_none()) {
-            row.note(format_args!("wanted a time as `closed_at`, found `{}`", draw::preview(&at)));
+            row.note(NoteCode::Invalid, format_args!("wanted a time as `closed_at`, found `{}`", draw::preview(&at)));
         }
         let usage = row.take_object("cumulative_usage").map(|mut tokens| {
             let [input, output, total] =
                 ["prompt_tokens", "completion_tokens", "total_tokens"].map(|name| tokens.take_number(name));
             let usage = Usage::new(input.unwrap_or_default(), output.unwrap_or_default());
             if [input, output, total].contains(&None) || total != Some(usage.total()) {
-                tokens.note("the tokens do not add up");
+                tokens.note(NoteCode::Mismatch, "the tokens do not add up");
             }
             tokens.finish();
             usage
@@ -184,7 +205,10 @@ impl ParsedTrailer {
         if let Some((total, usage)) = rath_usage.zip(usage)
             && (total.input, total.output) != (usage.input, usage.output)
         {
-            notes.add(format!("the trailer holds two counts of tokens that differ: {usage}, and {total}"));
+            notes.add(
+                NoteCode::Mismatch,
+                format!("the trailer holds two counts of tokens that differ: {usage}, and {total}"),
+            );
         }
         row.finish();
         ParsedTrailer { usage, rath_usage }
