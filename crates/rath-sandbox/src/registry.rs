@@ -41,6 +41,12 @@ impl Registry {
         self
     }
 
+    /// Returns true if the kind of sandbox that a URI names is in the registry.
+    pub fn knows(&self, uri: &str) -> bool {
+        let scheme = uri.split_once(':').map_or(uri, |(scheme, _)| scheme);
+        self.kinds.iter().any(|(known, _)| known == scheme)
+    }
+
     /// Opens the sandbox that a URI names. Its directory is opened at the first use.
     pub fn open(&self, uri: &str) -> Result<Sandbox> {
         let Some((scheme, rest)) = uri.split_once(':') else {

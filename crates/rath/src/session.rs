@@ -42,10 +42,10 @@ use rath_record::{BranchId, CounterId, Record, Stamp, Step, StepId, Text, Timest
 use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::place::Place;
+use crate::place::{Place, SandboxKinds};
 use crate::policy::{ActivePolicy, Policy};
 use crate::provider::{self, Cost, Prices, ProviderError, Request, RequestCache, RequestTarget};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Registry, Sandbox};
 use crate::secrets::Secrets;
 use guest::Ownership;
 use live::Live;
@@ -193,6 +193,28 @@ impl Session {
     /// ```
     pub fn keep_out(mut self, path: impl Into<PathBuf>) -> Self {
         self.live.kept_out.push(path.into());
+        self
+    }
+
+    /// Opens the place of this session and its forks with these kinds of sandbox.
+    ///
+    /// A stored session names its sandbox by URI, and the built-in kinds are known. A program that has a kind of its own passes a
+    /// registry with it when it opens the session again: here, or for all sessions of a store with [`Store::sandboxes`]. Without it,
+    /// a run of an agent with tools fails with an error of the kind [`Place`](ErrorKind::Place).
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    /// use rath::sandbox::Registry;
+    ///
+    /// // Directories of this project, by name.
+    /// let kinds = Registry::new().with("project", |name| Ok(Sandbox::local(format!("/srv/projects/{name}"))));
+    /// let session = Session::user("hello").sandboxes(kinds);
+    /// # drop(session);
+    /// ```
+    ///
+    /// [`Store::sandboxes`]: crate::Store::sandboxes
+    pub fn sandboxes(mut self, kinds: Registry) -> Self {
+        self.live.sandboxes = SandboxKinds::new(kinds);
         self
     }
 

@@ -34,6 +34,7 @@ use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Parent, Payload, Step, StepId, StorageState, Timestamp, Totals};
 
 use crate::blocking::run_blocking;
+use crate::place::SandboxKinds;
 use crate::secrets::Secrets;
 
 pub use deletion::{Deletion, DeletionRefusal};
@@ -77,7 +78,14 @@ pub(crate) use writer_thread::WriterThread;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct Store(Arc<StoreInner>, Secrets);
+pub struct Store(Arc<StoreInner>, SessionDefaults);
+
+/// The settings that a handle on a store gives to its sessions.
+#[derive(Clone, Default)]
+struct SessionDefaults {
+    secrets: Secrets,
+    sandboxes: SandboxKinds,
+}
 
 struct StoreInner {
     backend: Arc<dyn StoreBackend>,
@@ -453,7 +461,7 @@ impl Store {
         let writer_thread = OpenWriter(WriterThread::start(backend.clone(), rows.clone())?);
         Ok(Store(
             Arc::new(StoreInner { backend, rows, signer, id: OnceLock::new(), writer_thread }),
-            Secrets::default(),
+            SessionDefaults::default(),
         ))
     }
 
@@ -464,13 +472,30 @@ impl Store {
     ///
     /// [`Session::hiding`]: crate::Session::hiding
     pub fn hiding(mut self, secrets: &Secrets) -> Self {
-        self.1.add_all(secrets);
+        self.1.secrets.add_all(secrets);
         self
     }
 
     /// Returns the values that sessions of this handle hide.
     pub(crate) fn secrets(&self) -> &Secrets {
-        &self.1
+        &self.1.secrets
+    }
+
+    /// Lets every session that is read or recorded by this handle open its place with these kinds of sandbox, as
+    /// [`Session::sandboxes`] does.
+    ///
+    /// A session that is resumed is compared with its files before the program has it. Collections open the places of all sessions
+    /// to find the directories that have versions of files, so opening a sandbox should do nothing before its first use.
+    ///
+    /// [`Session::sandboxes`]: crate::Session::sandboxes
+    pub fn sandboxes(mut self, kinds: crate::sandbox::Registry) -> Self {
+        self.1.sandboxes = SandboxKinds::new(kinds);
+        self
+    }
+
+    /// Returns the kinds of sandbox that the places of sessions of this handle are opened with.
+    pub(crate) fn sandbox_kinds(&self) -> &SandboxKinds {
+        &self.1.sandboxes
     }
 
     /// Returns the URI that opens this store.

@@ -166,6 +166,9 @@ impl Agent {
             session = session.to(sandbox.clone());
         }
         session.refuse_conflicts()?;
+        if !self.tools.is_empty() {
+            session.require_place().await?;
+        }
         let mut tools = self.tools.clone();
         if ReadOutput::is_needed(&session) {
             tools.push(ToolHandle::new(ReadOutput));

@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Session;
 use super::event::{EventKind, Hub};
 use super::guest::Ownership;
 use super::placement::Placement;
 use super::recorder::Recorder;
 use super::recording::{self, Replay};
 use super::scope::Scope;
+use super::{Result, Session};
 use crate::cancel::Cancel;
+use crate::place::{Place, SandboxKinds};
 use crate::policy::ActivePolicy;
 use crate::provider::RequestCache;
+use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
+use crate::store::Store;
 
 /// The state around a session that is not part of its record. A fork shares it.
 #[derive(Clone, Default)]
@@ -32,6 +35,8 @@ pub(super) struct Live {
     pub(super) replay: Option<Arc<Replay>>,
     /// The directory that it works in.
     pub(super) place: Placement,
+    /// The kinds of sandbox that its place is opened with.
+    pub(super) sandboxes: SandboxKinds,
     /// Files that commands must not reach, besides the store.
     pub(super) kept_out: Vec<PathBuf>,
     /// The policy that decides about calls.
@@ -94,6 +99,17 @@ impl Session {
     pub(crate) fn hide_also(&mut self, secrets: &Secrets) {
         self.live.secrets.add_all(secrets);
         self.set_by(self.by.clone());
+    }
+
+    /// Opens the sandbox at a recorded place. The place of a guest is what others say, so no code of the program is run for it.
+    pub(super) fn open_place(&self, place: &Place) -> Result<Sandbox> {
+        let sandboxes = if self.is_guest() { &SandboxKinds::default() } else { &self.live.sandboxes };
+        Ok(sandboxes.open(place.as_str())?)
+    }
+
+    /// Adds the kinds of sandbox of a store, unless the program gave the session some.
+    pub(super) fn use_sandboxes_of(&mut self, store: &Store) {
+        self.live.sandboxes = std::mem::take(&mut self.live.sandboxes).or(store.sandbox_kinds());
     }
 
     /// Returns the policy that decides about calls; none if all are made.

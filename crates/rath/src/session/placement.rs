@@ -144,6 +144,16 @@ impl Session {
         run_blocking(check).await.map_err(|error: Error| error.with_session(self))
     }
 
+    /// Fails if the sandbox at the session's place is of a kind that is not known here.
+    pub(crate) async fn require_place(&self) -> Result<()> {
+        let is_open = self.live.place.within.is_some() || self.live.place.branch_dirs().is_some();
+        if is_open || self.is_guest() || self.replaying().is_some() || self.place().is_none() {
+            return Ok(());
+        }
+        let session = self.quiet();
+        run_blocking(move || session.branch_dirs().map(|_| ())).await.map_err(|error| error.with_session(self))
+    }
+
     /// Hides the store of the session from commands, wherever it is.
     pub(super) fn keep_store_out(&self, sandbox: &Sandbox) {
         if let Some(store) = self.recorder().and_then(|recorder| recorder.store().path()) {
@@ -201,7 +211,7 @@ impl Session {
                     .with_hint("`rath resume --sandbox` gives it one, in a program `session.to(..)`")
             }
         })?;
-        let sandbox = Sandbox::open(place.as_str())?;
+        let sandbox = self.open_place(&place)?;
         Ok(self.live.place.dirs.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
     }
 
@@ -283,7 +293,7 @@ impl Session {
     pub(super) fn list_moved(&self, store: &Store) -> Result<()> {
         // The place of a guest is not touched.
         let place = self.place().filter(|_| !self.is_guest());
-        let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
+        let sandbox = place.and_then(|place| self.open_place(&place).ok());
         match sandbox.as_ref().and_then(Sandbox::directory).zip(StoreUri::of(store)) {
             Some((root, uri)) => StoreList::add_if_moved(root, &uri, || Ok(store.id()?)),
             None => Ok(()),
@@ -301,7 +311,7 @@ impl Session {
         }
         // The place of a guest is not touched.
         let place = self.place().filter(|_| !self.is_guest());
-        let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
+        let sandbox = place.and_then(|place| self.open_place(&place).ok());
         match sandbox.as_ref().and_then(Sandbox::directory) {
             Some(root) => StoreList::add_if_used(root, uri, id),
             None => Ok(()),

@@ -64,7 +64,8 @@ impl StoredSession {
         let is_own = store.is_own(&stored);
         let StoredBranch { summary, head, damage, .. } = stored;
         let record = head.map(Record::at).unwrap_or_default();
-        let session = Session::resume(record).owned_if(is_own).hiding(store.secrets().clone());
+        let mut session = Session::resume(record).owned_if(is_own).hiding(store.secrets().clone());
+        session.use_sandboxes_of(store);
         Ok(StoredSession { session, summary, damage })
     }
 }

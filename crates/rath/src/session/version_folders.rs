@@ -30,7 +30,7 @@ impl Session {
             if self.is_guest() {
                 return self.guest_versions();
             }
-            if let Some(versions) = self.forgotten_place().and_then(|place| recorded_versions(&place)) {
+            if let Some(versions) = self.forgotten_place().and_then(|place| self.recorded_versions(&place)) {
                 return versions;
             }
             if self.place().is_none()
@@ -52,11 +52,16 @@ impl Session {
         let tree = self.tree().and_then(|tree| versions::tree_id(&tree).ok());
         let has_files = |versions: &Versions| tree.is_none_or(|tree| versions.objects().has_tree(tree));
         let (mut imported, placed) =
-            (self.imported_versions(), self.place().and_then(|place| recorded_versions(&place)));
+            (self.imported_versions(), self.place().and_then(|place| self.recorded_versions(&place)));
         if matches!((&imported, &placed), (Some(Ok(versions)), Some(_)) if !has_files(versions)) {
             imported = None;
         }
         imported.or(placed).unwrap_or_else(|| Err(self.guest_error("read its files")))
+    }
+
+    /// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
+    fn recorded_versions(&self, place: &Place) -> Option<Result<Versions>> {
+        versions_in(self.open_place(place).ok()?.directory()?)
     }
 
     /// Opens the versions for reading that came with the session; none if there are none.
@@ -75,7 +80,7 @@ impl Session {
     pub(crate) fn version_dirs(&self) -> Vec<PathBuf> {
         let mut directories: Vec<_> = self.live.place.files_in().map(Path::to_owned).into_iter().collect();
         let mut add = |place: &Place| {
-            let sandbox = Sandbox::open(place.as_str()).ok();
+            let sandbox = self.open_place(place).ok();
             directories.extend(sandbox.as_ref().and_then(Sandbox::directory).map(Path::to_owned));
         };
         self.place().iter().chain(&self.forgotten_place()).for_each(&mut add);
@@ -120,11 +125,6 @@ pub(crate) fn open_versions(directory: &Path) -> Result<Objects> {
     rath_dir::check(&own).map_err(failed)?;
     make_folder(&own).map_err(failed)?;
     Ok(Objects::open(&own.join(VERSIONS_DIR))?)
-}
-
-/// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
-fn recorded_versions(place: &Place) -> Option<Result<Versions>> {
-    versions_in(Sandbox::open(place.as_str()).ok()?.directory()?)
 }
 
 /// Opens the versions in a directory for reading; none if there are none.

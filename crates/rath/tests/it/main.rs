@@ -34,6 +34,8 @@ mod laws;
 #[cfg(unix)]
 mod links;
 mod openrath;
+#[cfg(unix)]
+mod own_sandbox;
 mod policy;
 #[cfg(target_os = "linux")]
 mod provenance;
