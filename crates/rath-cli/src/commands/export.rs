@@ -22,7 +22,8 @@ pub(crate) struct ExportArgs {
     /// The format
     #[arg(long = "as", value_name = "FORMAT", default_value = "graph")]
     format: ExportFormat,
-    /// The file to write (default: stdout)
+    /// The file to write (default: stdout). With `--as openrath`, a directory gets a file for the session and for each session that
+    /// it descends from
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// For a graph: derive ids from what was recorded, so that two runs of one program can be compared
@@ -60,6 +61,7 @@ pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
             let left_out = write_bundle(&loaded.session, to.as_deref(), args.without_files).await?;
             return Ok(if exit == Exit::Success { left_out } else { exit });
         }
+        (ExportFormat::Openrath, Some(to)) if is_directory(to) => write_sessions(&loaded.session, to)?,
         (ExportFormat::Openrath, to) => write_foreign(openrath::write(&loaded.session), to.as_deref())?,
         (ExportFormat::Atif, to) => write_foreign(atif::write_priced(&loaded.session, &Prices::list()), to.as_deref())?,
     }
@@ -124,6 +126,25 @@ fn reading_policy(session: &Session) -> Result<Policy, Failure> {
     let directory = sandbox.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new(sessions::FILES_DIR));
     let rules = Permissions::read(Some(directory))?.rules;
     Ok(Policy::new(Mode::ReadOnly).rules(rules.into_iter().map(|(rule, _)| rule)))
+}
+
+/// Returns true for an existing directory, and for a path that ends like one.
+fn is_directory(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::MAIN_SEPARATOR)
+}
+
+/// Writes a session and those that it descends from to a directory of the Python OpenRath, each to the file `ID.jsonl`.
+fn write_sessions(session: &Session, directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        Failure::new(format!("cannot create {}: {error}", directory.display()), "`-o DIRECTORY` names the directory")
+    })?;
+    let files = openrath::write_all(session);
+    let count = count(files.len() as u64, "session");
+    for (id, exported) in files {
+        write_foreign(exported, Some(&directory.join(format!("{id}.jsonl"))))?;
+    }
+    output::message!("{count} written to {}", directory.display());
+    Ok(())
 }
 
 /// Writes a session in a format of another program, and notes on stderr what that format cannot hold.

@@ -23,7 +23,8 @@ use crate::sessions::{self, StoreArg};
 /// session runs before `rath adopt` takes it over.
 #[derive(clap::Args)]
 pub(crate) struct ImportArgs {
-    /// A session file (`rath export --as bundle`), a session of the Python OpenRath (v1 JSONL), or an ATIF trajectory
+    /// A session file (`rath export --as bundle`), a session of the Python OpenRath (v1 JSONL) or a directory of such sessions,
+    /// or an ATIF trajectory
     file: PathBuf,
     #[command(flatten)]
     store: StoreArg,
@@ -46,10 +47,13 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
     };
     if args.json {
-        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored, "files": files.stored + files.known, "missing_files": files.absent, "notes": json::notes(&notes)});
+        let json = serde_json::json!({"session": branch, "short": branch.short(), "sessions": imported.sessions, "steps": imported.steps, "new": imported.is_new, "restored": imported.restored, "files": files.stored + files.known, "missing_files": files.absent, "notes": json::notes(&notes)});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        output::text(|out| writeln!(out, "{}", branch.short()))?;
+        output::text(|out| match args.file.is_dir() {
+            true => imported.sessions.iter().try_for_each(|branch| writeln!(out, "{}", branch.short())),
+            false => writeln!(out, "{}", branch.short()),
+        })?;
         let copied = match (imported.is_new, imported.restored) {
             (true, _) => format!("{} imported", count(imported.steps, "step")),
             (false, 0) => "already in the store".to_owned(),
@@ -96,8 +100,11 @@ struct ReadFile {
 async fn read(args: &ImportArgs) -> Result<ReadFile, Failure> {
     let secrets = agent::secrets();
     match ImportFormat::detect(&args.file) {
-        ImportFormat::OpenRath => return Ok(read_foreign(openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?)),
-        ImportFormat::Atif => return Ok(read_foreign(atif::read_hiding(&read_bytes(&args.file)?, &secrets)?)),
+        _ if args.file.is_dir() => return read_directory(&args.file, &secrets),
+        ImportFormat::OpenRath => {
+            return Ok(read_foreign(vec![openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?]));
+        }
+        ImportFormat::Atif => return Ok(read_foreign(vec![atif::read_hiding(&read_bytes(&args.file)?, &secrets)?])),
         ImportFormat::Rath => {}
     }
     let bundle = Bundle::read(&args.file, sessions::FILES_DIR, &secrets).await;
@@ -145,11 +152,28 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     read.map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), FORMATS_HINT))
 }
 
-/// Takes a session that another program wrote, and notes on stderr what is missing from it.
-fn read_foreign(imported: Import) -> ReadFile {
-    imported.notes.iter().for_each(|note| output::note(&note.text));
-    let (lineage, files) = (imported.session.lineage(), ImportedFiles::default());
-    ReadFile { lineage, files, notes: imported.notes, exit: Exit::Success }
+/// Reads the sessions in a directory of the Python OpenRath. Other files in it are left out.
+fn read_directory(directory: &Path, secrets: &Secrets) -> Result<ReadFile, Failure> {
+    let failed = |error| Failure::new(format!("cannot read {}: {error}", directory.display()), FORMATS_HINT);
+    let entries = std::fs::read_dir(directory).map_err(failed)?;
+    let mut paths = entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect::<Result<Vec<_>, Failure>>()?;
+    paths.sort();
+    paths.retain(|path| matches!(ImportFormat::detect(path), ImportFormat::OpenRath));
+    if paths.is_empty() {
+        let message = format!("there is no session of the Python OpenRath in {}", directory.display());
+        return Err(Failure::new(message, FORMATS_HINT));
+    }
+    let files = paths.iter().map(|path| read_bytes(path)).collect::<Result<Vec<_>, Failure>>()?;
+    Ok(read_foreign(openrath::read_all_hiding(&files, secrets)?))
+}
+
+/// Takes sessions that another program wrote, and notes on stderr what is missing from them.
+fn read_foreign(imported: Vec<Import>) -> ReadFile {
+    let heads = imported.iter().filter_map(|import| import.session.head()).cloned();
+    let (lineage, files) = (Lineage::new(heads), ImportedFiles::default());
+    let notes: Vec<Note> = imported.into_iter().flat_map(|import| import.notes).collect();
+    notes.iter().for_each(|note| output::note(&note.text));
+    ReadFile { lineage, files, notes, exit: Exit::Success }
 }
 
 enum ImportFormat {
@@ -187,6 +211,8 @@ impl ImportFormat {
 pub(crate) struct ImportSummary {
     /// The session with the newest step.
     pub(crate) newest: Option<BranchId>,
+    /// All sessions of the file.
+    sessions: Vec<BranchId>,
     pub(crate) steps: u64,
     /// Set if the store lacked a step.
     pub(crate) is_new: bool,
@@ -196,12 +222,14 @@ pub(crate) struct ImportSummary {
 
 /// Copies all branches into the store.
 pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<ImportSummary, Failure> {
-    let mut summary = ImportSummary { newest: None, steps: lineage.walk().len() as u64, is_new: false, restored: 0 };
+    let steps = lineage.walk().len() as u64;
+    let mut summary = ImportSummary { newest: None, sessions: Vec::new(), steps, is_new: false, restored: 0 };
     let stored: HashSet<BranchId> = store.list().await?.into_iter().map(|listed| listed.branch).collect();
     let mut new = Vec::new();
     for pieces in pieces(lineage) {
         let branch = pieces[0].id();
         summary.newest = summary.newest.or(Some(branch));
+        summary.sessions.push(branch);
         if stored.contains(&branch) && is_stored(store, branch, &pieces).await? {
             summary.restored += restore(store, branch, &pieces).await?;
             continue;

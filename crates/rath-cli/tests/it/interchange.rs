@@ -84,3 +84,50 @@ fn a_trajectory_keeps_the_branches_of_a_session() {
     let id = printed(folder.path(), &["import", "t.json"]).trim().to_owned();
     assert_eq!(printed(folder.path(), &["log", &id]), log);
 }
+
+#[test]
+fn a_directory_of_sessions_is_exported_and_imported_with_its_lineage() {
+    let folder = folder();
+    check(
+        folder.path(),
+        &["export", "s.rath", "--as", "openrath", "-o", "sessions/"],
+        expect![[r#"
+        ! note: 1 fork written in the header only: a file holds one sequence of rows
+        ! note: 1 fork written in the header only: a file holds one sequence of rows
+        ! note: 2 forks written in the header only: a file holds one sequence of rows
+        ! note: 1 merge written in the header only: a file holds one sequence of rows
+        ! 4 sessions written to sessions/
+        exit 0
+    "#]],
+    );
+    let parents = |text: &str| {
+        let rows = text.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).expect("JSON"));
+        rows.map(|row| (row["id"].to_string(), row["parent_session_ids"].to_string())).collect::<Vec<_>>()
+    };
+    let graph = parents(&printed(folder.path(), &["export", "s.rath"]));
+    let files = std::fs::read_dir(folder.path().join("sessions")).expect("a directory").count();
+    assert_eq!(files, graph.len());
+    std::fs::write(folder.path().join("sessions/notes.txt"), "not a session").expect("written");
+    let imported: serde_json::Value =
+        serde_json::from_str(&printed(folder.path(), &["import", "sessions", "--json"])).expect("JSON");
+    assert_eq!(imported["sessions"].as_array().map(Vec::len), Some(files));
+    let newest = graph.last().expect("a session").0.trim_matches('"').to_owned();
+    let mut again = parents(&printed(folder.path(), &["export", &newest]));
+    again.sort();
+    let mut graph = graph;
+    graph.sort();
+    assert_eq!(again, graph);
+    // The same directory again changes nothing.
+    let again: serde_json::Value =
+        serde_json::from_str(&printed(folder.path(), &["import", "sessions", "--json"])).expect("JSON");
+    assert_eq!(again["new"], false);
+    check(
+        folder.path(),
+        &["import", "."],
+        expect![[r#"
+        ! error: there is no session of the Python OpenRath in .
+        ! hint: import reads the files that `rath export` writes with --as bundle, openrath or atif
+        exit 1
+    "#]],
+    );
+}

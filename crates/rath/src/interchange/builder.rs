@@ -3,9 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rath_record::chunk::{Assistant, CallOrigin, Chunk, Forked, Merged, Outcome, Strategy, ToolResult, ToolStarted};
+use rath_record::chunk::{
+    Assistant, CallOrigin, Chunk, Forked, Merged, Outcome, Placed, Strategy, ToolResult, ToolStarted,
+};
 use rath_record::turn::{self, Next};
-use rath_record::{BranchId, CallId, Record, Stamp, StepId, Timestamp, Usage};
+use rath_record::{BranchId, CallId, Record, Stamp, Step, StepId, Timestamp, Usage};
 
 use super::extras::{EmbeddedChunk, Extras};
 use super::notes::{NoteCode, Notes};
@@ -48,6 +50,38 @@ impl RecordBuilder {
         RecordBuilder { record: Record::new(), branch, calls, waiting, progress, aside_count: 0, secrets }
     }
 
+    /// Continues from the steps of other sessions, which these chunks are in.
+    pub(super) fn continue_from<'a>(
+        &mut self,
+        record: Record,
+        inherited: impl Iterator<Item = (&'a Chunk, &'a Extras)>,
+    ) {
+        self.record = record;
+        for (chunk, extras) in inherited {
+            match chunk {
+                Chunk::Assistant(answer) => self.track_calls(answer, extras.progress.as_deref()),
+                Chunk::ToolResult(result) => _ = self.close_call(&result.call),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the newest step.
+    pub(super) fn head(&self) -> Option<&Step> {
+        self.record.head()
+    }
+
+    /// Appends a place, unless the session has it already.
+    pub(super) fn push_place(&mut self, place: Option<String>) {
+        let known = self.record.newest_first().find_map(|step| match step.chunk() {
+            Chunk::Placed(placed) => Some(&placed.place),
+            _ => None,
+        });
+        if let Some(place) = place.filter(|place| Some(place) != known) {
+            self.append(Placed::new(place).into(), None, None, None);
+        }
+    }
+
     /// Appends the opening step of a named branch, as an aside has one.
     pub(super) fn open_branch(&mut self, name: String, nth: u64) {
         self.append(Chunk::Forked(Forked::new(nth).with_name(name)), None, None, None);
@@ -82,6 +116,12 @@ impl RecordBuilder {
         extras: &Extras,
         progress: Option<&[EmbeddedChunk]>,
     ) -> StepId {
+        self.track_calls(&answer, progress);
+        self.append(Chunk::Assistant(answer), extras.by.clone(), extras.at, extras.usage)
+    }
+
+    /// Remembers the calls of an answer until they are closed.
+    fn track_calls(&mut self, answer: &Assistant, progress: Option<&[EmbeddedChunk]>) {
         let first = self.calls.len();
         for (nth, call) in answer.calls.iter().enumerate().rev() {
             self.waiting.entry(call.id.clone()).or_default().push_front(first + nth);
@@ -94,15 +134,20 @@ impl RecordBuilder {
         });
         self.calls.extend(calls);
         self.progress.extend(progress.unwrap_or_default().iter().filter_map(EmbeddedChunk::decode));
-        self.append(Chunk::Assistant(answer), extras.by.clone(), extras.at, extras.usage)
+    }
+
+    /// Closes the call that a result belongs to. Returns false if there is none.
+    fn close_call(&mut self, call: &CallId) -> bool {
+        let index = self.waiting.get_mut(call).and_then(VecDeque::pop_front);
+        index.into_iter().for_each(|index| self.calls[index].is_open = false);
+        index.is_some()
     }
 
     /// Appends a result. Returns its step and whether an open call matched it.
     pub(super) fn push_result(&mut self, result: ToolResult, extras: &Extras) -> (StepId, bool) {
-        let call = self.waiting.get_mut(&result.call).and_then(VecDeque::pop_front);
-        call.into_iter().for_each(|index| self.calls[index].is_open = false);
+        let is_matched = self.close_call(&result.call);
         let step = self.append(Chunk::ToolResult(result), extras.by.clone(), extras.at, extras.usage);
-        (step, call.is_some())
+        (step, is_matched)
     }
 
     /// Closes the calls that have no result although the agent continued, and returns their number.

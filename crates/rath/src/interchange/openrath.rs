@@ -11,7 +11,7 @@
 //! | an answer, its calls | an `assistant` row |
 //! | a result | a `tool_result` row |
 //! | tokens of each answer | the sum, in the trailer |
-//! | a fork, a merge | the ids of the parent sessions, in the header |
+//! | a fork, a merge | the ids of the parent sessions, in the header; [`write_all`] writes these sessions too |
 //!
 //! Reasoning, outcomes, effects, tokens of each answer and the like are written under `rath` in a row. The Python OpenRath
 //! preserves that member and ignores it. The steps that a summary replaces, pictures, and everything that no model reads
@@ -25,8 +25,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use read::{read, read_hiding};
-pub use write::write;
+pub use read::{read, read_all, read_all_hiding, read_hiding};
+pub use write::{write, write_all};
 
 /// The version of the format.
 const VERSION: u64 = 1;

@@ -1,12 +1,16 @@
 //! Reading the rows of a file as a session.
 
 mod chunks;
+mod parents;
 mod rows;
 
+use std::collections::HashSet;
+
 use rath_record::chunk::Chunk;
-use rath_record::{Usage, draw};
+use rath_record::{BranchId, Usage, draw};
 use serde_json::value::RawValue;
 
+use self::parents::BuiltFile;
 use self::rows::{ParsedHeader, ParsedTrailer};
 use crate::error::ErrorKind;
 use crate::interchange::Import;
@@ -55,12 +59,45 @@ pub fn read(bytes: &[u8]) -> Result<Import> {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn read_hiding(bytes: &[u8], secrets: &Secrets) -> Result<Import> {
-    let notes = Notes::default();
-    let file = ParsedFile::parse(bytes, &notes)?;
-    let closed = file.trailer.is_some();
-    let record = file.build_record(&notes, secrets);
-    let session = Session::resume(record.into_record()).hiding(secrets.clone());
-    Ok(Import { session, notes: notes.into_list_hiding(secrets), closed })
+    Ok(read_all_hiding(&[bytes], secrets)?.remove(0))
+}
+
+/// Reads the files of several sessions, such as those in a directory of the Python OpenRath, in the order in which they are given.
+///
+/// A session that was forked or merged from others among them continues from their steps, as far as its rows are the same. See
+/// [`write_all`](fn@super::write_all) for an example.
+pub fn read_all<B: AsRef<[u8]>>(files: &[B]) -> Result<Vec<Import>> {
+    read_all_hiding(files, &Secrets::default())
+}
+
+/// Reads the files of several sessions as [`read_all`] does, without these values.
+///
+/// See [`read_hiding`] for an example.
+pub fn read_all_hiding<B: AsRef<[u8]>>(files: &[B], secrets: &Secrets) -> Result<Vec<Import>> {
+    let notes: Vec<Notes> = files.iter().map(|_| Notes::default()).collect();
+    let parsed = files.iter().zip(&notes).map(|(file, notes)| ParsedFile::parse(file.as_ref(), notes));
+    let parsed = parsed.collect::<Result<Vec<_>>>()?;
+    let closed: Vec<bool> = parsed.iter().map(|file| file.trailer.is_some()).collect();
+    let index = parents::by_branch(&parsed);
+    let known: HashSet<BranchId> = index.keys().copied().collect();
+    let parents: Vec<Vec<usize>> = parsed.iter().map(|file| parents::parents_of(file, &index)).collect();
+    let order = parents::parents_first(&parents);
+    let mut parsed: Vec<Option<ParsedFile>> = parsed.into_iter().map(Some).collect();
+    let mut built: Vec<Option<BuiltFile>> = parsed.iter().map(|_| None).collect();
+    for at in order {
+        if let Some(file) = parsed[at].take() {
+            // A session that descends from itself has no parents that could be read before it.
+            let parents: Vec<&BuiltFile> = parents[at].iter().filter_map(|parent| built[*parent].as_ref()).collect();
+            built[at] = Some(file.build(&parents, &known, &notes[at], secrets));
+        }
+    }
+    let sessions = built.into_iter().flatten().zip(closed).zip(notes);
+    let imports = sessions.map(|((file, closed), notes)| Import {
+        session: Session::resume(file.record).hiding(secrets.clone()),
+        notes: notes.into_list_hiding(secrets),
+        closed,
+    });
+    Ok(imports.collect())
 }
 
 /// The rows of a file.
@@ -178,7 +215,7 @@ impl ParsedFile {
             }
             Some(index) if index == self.next_index => {}
             Some(index) => {
-                row.note(NoteCode::Invalid, format_args!("wanted the index {}, found {index}", self.next_index))
+                row.note(NoteCode::Invalid, format_args!("wanted the index {}, found {index}", self.next_index));
             }
             None => row.note(NoteCode::Invalid, format_args!("wanted the index {}, found none", self.next_index)),
         }
@@ -241,21 +278,43 @@ impl ParsedFile {
         self.chunks = joined;
     }
 
-    fn build_record(mut self, notes: &Notes, secrets: &Secrets) -> RecordBuilder {
+    /// Builds the session of the file. `known` has the sessions that are read together with it, among them its `parents`.
+    fn build(
+        mut self,
+        parents: &[&BuiltFile],
+        known: &HashSet<BranchId>,
+        notes: &Notes,
+        secrets: &Secrets,
+    ) -> BuiltFile {
         self.join_instructions(notes);
-        let unassigned = self.assign_usage(notes);
-        let mut record = RecordBuilder::new(self.header.as_ref().and_then(|header| header.branch), secrets);
-        let has_prompt = self.chunks.iter().any(|parsed| matches!(parsed.chunk, Chunk::Instructions(_)));
+        let mut unassigned = self.assign_usage(notes);
+        let branch = self.header.as_ref().and_then(|header| header.branch);
+        let mut record = RecordBuilder::new(branch, secrets);
+        let kind = self.header.as_ref().map_or("", ParsedHeader::lineage_kind);
+        let shared = branch.and_then(|branch| parents::shared_steps(&self.chunks, branch, kind, parents));
+        let mut rows = Vec::with_capacity(self.chunks.len());
+        if let Some(shared) = shared {
+            // Tokens of the parents that are in no row are counted in their records.
+            let in_rows = self.chunks[..shared.rows.len()].iter().filter_map(|parsed| parsed.extras.usage);
+            let in_rows = in_rows.fold(Usage::default(), |sum, usage| sum + usage);
+            let elsewhere = without(shared.record.usage(), in_rows);
+            unassigned = unassigned.map(|rest| without(rest, elsewhere)).filter(|rest| *rest != Usage::default());
+            let inherited: Vec<_> = self.chunks.drain(..shared.rows.len()).collect();
+            record.continue_from(shared.record, inherited.iter().map(|parsed| (&parsed.chunk, &parsed.extras)));
+            rows = shared.rows;
+        }
+        let has_prompt = rows.iter().map(|(chunk, _)| chunk).chain(self.chunks.iter().map(|parsed| &parsed.chunk));
+        let has_prompt = has_prompt.into_iter().any(|chunk| matches!(chunk, Chunk::Instructions(_)));
         if !has_prompt && !self.header.as_ref().is_some_and(|header| header.is_from_rath) {
             notes.add(
                 NoteCode::Missing,
                 "there is no system row: the Python OpenRath does not save the prompt of an agent",
             );
         }
-        if let Some(header) = self.header {
-            header.push_to(&mut record, self.chunks.is_empty(), notes);
-        }
+        let first = self.chunks.first();
+        let mut place = self.header.and_then(|header| header.push_to(&mut record, first, known, notes));
         for ParsedChunk { chunk, extras } in self.chunks {
+            let row = chunk.clone();
             match chunk {
                 Chunk::Assistant(answer) => _ = record.push_answer(answer, &extras, extras.progress.as_deref()),
                 Chunk::ToolResult(result) => {
@@ -269,7 +328,11 @@ impl ParsedFile {
                 }
                 chunk => _ = record.push(chunk, &extras),
             }
+            rows.extend(record.head().cloned().map(|step| (row, step)));
+            // The first step of a session tells how the session began.
+            record.push_place(place.take());
         }
+        record.push_place(place);
         if let Some(usage) = unassigned {
             record.push_note("tokens that the file counts and no row of it used", None, Some(usage));
         }
@@ -279,7 +342,7 @@ impl ParsedFile {
             record.push_note(UNCLOSED, None, None);
         }
         record.mark_open_calls(notes);
-        record
+        BuiltFile { record: record.into_record(), rows }
     }
 
     /// Assigns the tokens of the trailer to the rows. Returns the tokens that no row used.
@@ -331,14 +394,19 @@ fn subtract(total: Usage, counted: Usage, notes: &Notes) -> Option<Usage> {
     if total.input < counted.input || total.output < counted.output {
         notes.add(NoteCode::Mismatch, format!("the trailer counts fewer tokens ({total}) than the rows ({counted})"));
     }
-    let rest = Usage {
+    let rest = without(total, counted);
+    (rest != Usage::default()).then_some(rest)
+}
+
+/// Returns the tokens of `total` that are not in `counted`.
+fn without(total: Usage, counted: Usage) -> Usage {
+    Usage {
         input: total.input.saturating_sub(counted.input),
         output: total.output.saturating_sub(counted.output),
         cached_read: total.cached_read.saturating_sub(counted.cached_read),
         cache_write: total.cache_write.saturating_sub(counted.cache_write),
         reasoning: total.reasoning.saturating_sub(counted.reasoning),
-    };
-    (rest != Usage::default()).then_some(rest)
+    }
 }
 
 /// Returns the error about a file without a header and without chunks.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rath_record::chunk::{Assistant, Chunk, MemoryEvent, Strategy, ToolResult, ToolSpec};
 use rath_record::graph::Ids;
 use rath_record::view::{CallResult, Exchange, Message};
-use rath_record::{Stamp, Step, StepId, Text, Timestamp, Usage};
+use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, lineage};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -27,6 +27,18 @@ use crate::session::Session;
 ///
 /// See [`openrath::read`](fn@super::read) for an example.
 pub fn write(session: &Session) -> Export {
+    write_with(session, ParentFiles::Missing)
+}
+
+/// The files of the sessions that a session descends from.
+#[derive(Clone, Copy, PartialEq)]
+enum ParentFiles {
+    /// They are written too.
+    Written,
+    Missing,
+}
+
+fn write_with(session: &Session, parents: ParentFiles) -> Export {
     let session = session.with_opening();
     let notes = Notes::default();
     let mut rows = JsonLines::default();
@@ -45,8 +57,36 @@ pub fn write(session: &Session) -> Export {
         rath: TrailerExtras { usage },
     };
     rows.push(&trailer);
-    note_losses(&session, &notes);
+    note_losses(&session, parents, &notes);
     Export { bytes: rows.0.into_bytes(), notes: notes.into_list() }
+}
+
+/// Writes a session and the sessions that it descends from, each as a file of its own, oldest first.
+///
+/// The Python OpenRath finds a session by its id: the file of each is called `ID.jsonl`.
+///
+/// ```
+/// use rath::interchange::openrath;
+/// use rath::prelude::*;
+///
+/// let session = Session::user("hello");
+/// let mut fork = session.fork();
+/// fork.push(Chunk::assistant("hi"));
+/// let files = openrath::write_all(&fork);
+/// assert_eq!(files.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [session.id(), fork.id()]);
+///
+/// let bytes: Vec<_> = files.into_iter().map(|(_, export)| export.bytes).collect();
+/// let imported = openrath::read_all(&bytes)?;
+/// assert_eq!(imported[1].session.lineage().ancestors(imported[1].session.head().expect("a step").id())[0].chunk(), &Chunk::user("hello"));
+/// # Ok::<(), Error>(())
+/// ```
+pub fn write_all(session: &Session) -> Vec<(BranchId, Export)> {
+    let lineage = session.with_opening().lineage();
+    let walk = lineage.walk();
+    let branches = lineage::branches(&walk).into_iter();
+    branches
+        .map(|branch| (branch.id, write_with(&Session::resume(Record::at(branch.head.clone())), ParentFiles::Written)))
+        .collect()
 }
 
 /// Rows as lines of JSON.
@@ -287,7 +327,7 @@ impl<'a> ChunkWriter<'a> {
 }
 
 /// Counts the steps of the record that are in no row.
-fn note_losses(session: &Session, notes: &Notes) {
+fn note_losses(session: &Session, parents: ParentFiles, notes: &Notes) {
     const UNREAD: &str = "left out: the format holds only what a model reads";
     const NO_GRAPH: &str = "written in the header only: a file holds one sequence of rows";
     let prompt = session.messages().instructions.map(|(step, _)| step.id());
@@ -312,11 +352,13 @@ fn note_losses(session: &Session, notes: &Notes) {
             Chunk::Resumed(_) => notes.count(NoteCode::LeftOut, "resumption", UNREAD),
             Chunk::Note(note) if !is_origin(&note.text) => notes.count(NoteCode::LeftOut, "note", UNREAD),
             Chunk::Other(_) => notes.count(NoteCode::LeftOut, "chunk of a newer version", UNREAD),
+            Chunk::Forked(_) | Chunk::Detached(_) if parents == ParentFiles::Written => {}
             Chunk::Forked(_) => notes.count(NoteCode::LeftOut, "fork", NO_GRAPH),
             Chunk::Detached(_) => notes.count(NoteCode::LeftOut, "detachment", NO_GRAPH),
             Chunk::Merged(merged) if merged.strategy == Strategy::Aside => {
                 notes.count(NoteCode::LeftOut, "aside", "left out, except for its tokens");
             }
+            Chunk::Merged(_) if parents == ParentFiles::Written => {}
             Chunk::Merged(_) => notes.count(NoteCode::LeftOut, "merge", NO_GRAPH),
             _ => {}
         }

@@ -130,7 +130,7 @@ impl TrajectoryBuilder {
                         match extras.chunk.take().and_then(|embedded| embedded.decode()) {
                             Some(chunk) => self.push(chunk, &extras),
                             None => {
-                                notes.count(NoteCode::Damaged, "chunk", "under `rath` cannot be read and is left out")
+                                notes.count(NoteCode::Damaged, "chunk", "under `rath` cannot be read and is left out");
                             }
                         }
                     }

@@ -1,12 +1,14 @@
 //! The header and the trailer of a file.
 
-use rath_record::chunk::{Chunk, Placed};
+use std::collections::HashSet;
+
+use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Usage, draw};
 
 use super::super::{ORIGIN_PREFIX, SessionOrigin, VERSION};
+use super::ParsedChunk;
 use crate::error::ErrorKind;
 use crate::interchange::builder::RecordBuilder;
-use crate::interchange::extras::Extras;
 use crate::interchange::notes::{NoteCode, Notes};
 use crate::interchange::object::ObjectReader;
 use crate::interchange::time;
@@ -38,7 +40,7 @@ impl ParsedHeader {
     pub(super) fn read(mut row: ObjectReader<'_>, notes: &Notes) -> Result<Self> {
         check_version(&mut row)?;
         let id = row.take_string("id").unwrap_or_default();
-        let branch = uuid::Uuid::try_parse(&id).ok().map(|id| BranchId(id.into_bytes()));
+        let branch = branch_id(&id);
         if branch.is_none() {
             row.note(
                 NoteCode::Invalid,
@@ -101,18 +103,45 @@ impl ParsedHeader {
         Ok(ParsedHeader { origin, branch, is_from_rath, place })
     }
 
-    /// Appends the origin and the place of the session to the record. `is_empty` says that the file has no chunks.
-    pub(super) fn push_to(self, record: &mut RecordBuilder, is_empty: bool, notes: &Notes) {
+    /// Returns the ids of the parent sessions, as far as they are ids.
+    pub(super) fn parents(&self) -> impl Iterator<Item = BranchId> {
+        self.origin.parent_session_ids.iter().filter_map(|id| branch_id(id))
+    }
+
+    /// Returns the kind of operation that made the session.
+    pub(super) fn lineage_kind(&self) -> &str {
+        &self.origin.lineage_kind
+    }
+
+    /// Appends the origin of the session to the record, and returns the place of the session. `first` is the first row of the
+    /// session, and `known` has the sessions that are read together with it.
+    pub(super) fn push_to(
+        self,
+        record: &mut RecordBuilder,
+        first: Option<&ParsedChunk>,
+        known: &HashSet<BranchId>,
+        notes: &Notes,
+    ) -> Option<String> {
         let origin = &self.origin;
         let began = origin.created_at.as_deref().and_then(time::parse).filter(|_| !self.is_from_rath);
-        // A file that rath wrote has the times of its steps. Its origin matters only if there are parents, or if the record
-        // would otherwise be empty.
-        if !self.is_from_rath || is_empty || !origin.parent_session_ids.is_empty() {
+        // The first step of a session without parents shows how and when the session began.
+        let kind = |parsed: &ParsedChunk| match parsed.chunk {
+            Chunk::Instructions(_) => "leaf_system",
+            Chunk::User(_) => "leaf_user",
+            _ => "op_create",
+        };
+        let is_shown = first.is_some_and(|first| {
+            let at = first.extras.at.and_then(time::format);
+            origin.lineage_kind == kind(first) && (at == origin.created_at || first.extras.at.is_none())
+        });
+        if !self.is_from_rath || !is_shown || !origin.parent_session_ids.is_empty() {
             let json = serde_json::to_string(origin).expect("an origin has string keys and no numbers of its own");
             record.push_note(format!("{ORIGIN_PREFIX}{json}"), began, None);
         }
-        if !origin.parent_session_ids.is_empty() {
-            let parents: Vec<_> = origin.parent_session_ids.iter().map(|id| draw::preview(id)).collect();
+        let is_elsewhere = |id: &&String| branch_id(id).is_none_or(|id| !known.contains(&id));
+        let parents: Vec<_> =
+            origin.parent_session_ids.iter().filter(is_elsewhere).map(|id| draw::preview(id)).collect();
+        if !parents.is_empty() {
             let operator = draw::preview(&origin.lineage_operator);
             notes.add(
                 NoteCode::Elsewhere,
@@ -122,10 +151,12 @@ impl ParsedHeader {
                 ),
             );
         }
-        if let Some(place) = self.place {
-            record.push(Chunk::Placed(Placed::new(place)), &Extras::default());
-        }
+        self.place
     }
+}
+
+fn branch_id(id: &str) -> Option<BranchId> {
+    uuid::Uuid::try_parse(id).ok().map(|id| BranchId(id.into_bytes()))
 }
 
 /// Fails if the header has another version than the one that is known.
