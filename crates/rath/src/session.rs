@@ -26,6 +26,7 @@ mod store_list;
 mod update_note;
 mod version_folders;
 mod versions;
+mod work_lock;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -74,6 +75,7 @@ pub(crate) use scope::{ModuleId, Scope};
 pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
 pub(crate) use version_folders::{open_versions, versions_in};
 pub(crate) use versions::lossy_path;
+pub(crate) use work_lock::WorkLock;
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.
 ///

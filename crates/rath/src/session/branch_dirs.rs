@@ -18,6 +18,7 @@ use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::update_note::UpdateNote;
 use super::versions::{self, Versions};
+use super::work_lock::WorkLock;
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::links::{Links, SeenRoot};
@@ -113,12 +114,27 @@ impl BranchDirs {
         let slot = self.state().by_branch.entry(request.branch).or_default().clone();
         let mut assigned = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(dir) = &*assigned {
-            return Ok(dir.clone());
+            if !self.was_taken_over(dir, request) {
+                return Ok(dir.clone());
+            }
+            // The directory is another branch's now, which a merge in another process or by another handle began.
+            *assigned = None;
+            let mut state = self.state();
+            state.root = state.root.filter(|occupant| *occupant != request.branch);
         }
         let dir = self.create(request)?;
         dir.keep_tracked(request.record);
         *assigned = Some(dir.clone());
         Ok(dir)
+    }
+
+    /// Returns true if a directory is the user's, and another branch of the session works there now.
+    fn was_taken_over(&self, dir: &BranchDir, request: &DirRequest<'_>) -> bool {
+        let root = self.sandbox.directory().filter(|root| dir.sandbox.directory() == Some(root));
+        let occupant = root.and_then(read_occupant);
+        occupant.is_some_and(|occupant| {
+            occupant.branch != request.branch && Some(occupant.first_branch) == first_branch(request.record)
+        })
     }
 
     /// Returns the directory of a branch if it has one already. Does not block.
@@ -209,6 +225,8 @@ impl BranchDirs {
         let Some((from, last_tree)) = request.takes_over_from else { return Ok(None) };
         let slot = self.state().by_branch.get(from).cloned();
         let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+        // While a call runs there, the directory is not taken over.
+        let Some(_taking_over) = WorkLock::try_exclusive(store.objects()) else { return Ok(None) };
         let dir = match held.as_ref().and_then(|held| (**held).clone()) {
             // The directory of a fork has the name of its branch, and stays with it.
             Some(dir) if dir.sandbox.directory() != Some(root) => return Ok(None),
@@ -667,12 +685,18 @@ impl BranchDir {
         self.tracked().into_iter().for_each(|mut tracked| tracked.note.remove());
     }
 
+    /// Keeps the directory from being taken over by another branch as long as the lock lives. Blocks.
+    pub(crate) fn work_lock(&self) -> Option<WorkLock> {
+        WorkLock::shared(self.tracked()?.workspace.objects())
+    }
+
     /// Stores the newest step of the branch that works here, for this process and for later ones.
-    pub(crate) fn set_head(&self, step: Option<StepId>) {
+    pub(crate) fn set_head(&self, branch: BranchId, step: Option<StepId>) {
         let Some(mut tracked) = self.tracked() else { return };
         tracked.head = step;
+        let occupant = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?)));
         // If this fails, a later process reports that files differ.
-        if let Some((root, occupant)) = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?))) {
+        if let Some((root, occupant)) = occupant.filter(|(_, occupant)| occupant.branch == branch) {
             let _ = Occupant { head: step, ..occupant }.write(root, tracked.workspace.objects());
         }
     }

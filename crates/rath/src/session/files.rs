@@ -189,6 +189,7 @@ impl Session {
         self.observe().await?;
         self.require_inputs(inputs).await?;
         let dir = self.prepare_dir().await?;
+        let _work_lock = dir.work_lock();
         let ran = dir.sandbox().run(&Command::shell(command)).await;
         let checked = checked(command, inputs, self.tree(), &ran);
         let verdict = checked.verdict;

@@ -130,7 +130,7 @@ impl Session {
     /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the
     /// session is among the files that tools write.
     ///
-    /// Without this call, both are checked before the first tool runs, and the model reads the error.
+    /// An agent with tools checks this before it asks the model.
     pub async fn check_directory(&self) -> Result<()> {
         let session = self.quiet();
         let check = move || match session.place() {
@@ -144,14 +144,15 @@ impl Session {
         run_blocking(check).await.map_err(|error: Error| error.with_session(self))
     }
 
-    /// Fails if the sandbox at the session's place is of a kind that is not known here.
+    /// Fails if tools could not use the session's place: its kind is not known here, or [`check_directory`] fails.
+    ///
+    /// [`check_directory`]: Session::check_directory
     pub(crate) async fn require_place(&self) -> Result<()> {
-        let is_open = self.live.place.within.is_some() || self.live.place.branch_dirs().is_some();
-        if is_open || self.is_guest() || self.replaying().is_some() || self.place().is_none() {
+        let is_in_use = self.live.place.within.is_some() || self.assigned_dir().is_some();
+        if is_in_use || self.is_guest() || self.replaying().is_some() {
             return Ok(());
         }
-        let session = self.quiet();
-        run_blocking(move || session.branch_dirs().map(|_| ())).await.map_err(|error| error.with_session(self))
+        self.check_directory().await
     }
 
     /// Hides the store of the session from commands, wherever it is.

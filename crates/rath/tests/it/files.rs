@@ -327,6 +327,25 @@ fn a_file_that_a_person_changes_while_a_call_runs_is_not_the_calls() {
 }
 
 #[test]
+fn a_store_among_the_files_that_tools_write_ends_a_run_before_the_model_is_asked() {
+    let folder = folder(&[("a.txt", "a\n")]);
+    for uri in ["jsonl:sessions", "sqlite:my.db", "jsonl:below/sessions"] {
+        let (kind, path) = uri.split_once(':').expect("a kind");
+        let store = block_on(Store::open(&format!("{kind}:{}", folder.path().join(path).display()))).expect("a store");
+        let session = block_on(placed(&folder).record(&store)).expect("recorded");
+        let error = block_on(worker(&[["rm -rf sessions my.db below"]]).run(session)).expect_err("the store is there");
+        assert_eq!(error.kind(), rath::ErrorKind::Place, "{error}");
+        assert!(error.message().ends_with("is in the directory that tools write"), "{error}");
+        let mut session = error.into_session().expect("the session");
+        assert_eq!(session.as_record().newest_first().filter(|step| step.stamp().usage.is_some()).count(), 0);
+        // Nor does anything else change files there.
+        assert!(block_on(session.check("true", &[])).is_err() && block_on(session.update_files()).is_err());
+        assert!(folder.path().join(path).exists());
+        close(session, store);
+    }
+}
+
+#[test]
 fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     let folder = folder(&[("a.txt", "one\n")]);
     let mut session = work(placed(&folder), &[&["echo two > a.txt; echo b > b.txt"]]);

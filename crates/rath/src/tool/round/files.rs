@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, lossy_path};
+use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, WorkLock, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::{Nature, Touch};
 use crate::workspace;
@@ -21,6 +21,8 @@ use crate::workspace;
 pub(super) struct RoundFiles {
     /// The directory that the calls work in.
     dir: Option<Arc<BranchDir>>,
+    /// Keeps the directory with the session's branch while calls run.
+    work_lock: Option<WorkLock>,
     root: Option<Arc<Root>>,
     /// The tree after the results that are appended.
     recorded: Option<Tree>,
@@ -44,9 +46,9 @@ impl RoundFiles {
     /// Saves the head of the branch that works in the directory.
     pub(super) async fn save_progress(&self, session: &Session) -> Result<()> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
-        let head = session.head().map(Step::id);
+        let (branch, head) = (session.id(), session.head().map(Step::id));
         run_blocking(move || {
-            dir.set_head(head);
+            dir.set_head(branch, head);
             Ok(())
         })
         .await
@@ -92,9 +94,12 @@ impl Round {
             // Tools that need no place run without one; the others report the error.
             let opened = session.with_dir(|_, dir| {
                 let root = dir.sandbox().directory().and_then(|directory| Root::open(directory).ok());
-                Ok((dir, root.map(Arc::new)))
+                let work_lock = dir.work_lock();
+                Ok((dir, root.map(Arc::new), work_lock))
             });
-            (self.files.dir, self.files.root) = opened.await.map_or((None, None), |(dir, root)| (Some(dir), root));
+            if let Ok((dir, root, work_lock)) = opened.await {
+                (self.files.dir, self.files.root, self.files.work_lock) = (Some(dir), root, work_lock);
+            }
         }
     }
 
