@@ -50,8 +50,8 @@ impl SandboxKinds {
         let registry = self.0.clone().unwrap_or_else(built_in);
         registry.open(place).map_err(|error| match error.hint() {
             None if !registry.knows(place) => error.with_hint(
-                "a program adds its own kinds where it opens sessions: `store.sandboxes(Registry::new().with(..))`, \
-                 or `session.sandboxes(..)`; `session.to(..)` places the session elsewhere",
+                "a program adds its own kinds where it opens sessions, with `store.sandboxes(..)` or `session.sandboxes(..)`; \
+                 `rath resume --sandbox`, in a program `session.to(..)`, places the session elsewhere",
             ),
             _ => error,
         })

@@ -92,10 +92,6 @@ fn a_directory_of_sessions_is_exported_and_imported_with_its_lineage() {
         folder.path(),
         &["export", "s.rath", "--as", "openrath", "-o", "sessions/"],
         expect![[r#"
-        ! note: 1 fork written in the header only: a file holds one sequence of rows
-        ! note: 1 fork written in the header only: a file holds one sequence of rows
-        ! note: 2 forks written in the header only: a file holds one sequence of rows
-        ! note: 1 merge written in the header only: a file holds one sequence of rows
         ! 4 sessions written to sessions/
         exit 0
     "#]],

@@ -2,6 +2,7 @@
 
 mod atif;
 mod laws;
+mod lineage;
 mod openrath;
 
 use rath::Session;
