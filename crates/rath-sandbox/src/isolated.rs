@@ -25,6 +25,8 @@ mod placeholders;
 mod proxy;
 #[cfg(target_os = "linux")]
 mod seccomp;
+#[cfg(target_os = "linux")]
+mod shown_dirs;
 
 pub(crate) use self::hosts::AllowedHosts;
 #[cfg(target_os = "linux")]
@@ -50,7 +52,7 @@ use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
 use super::process::{SpawnRequest, Spool, WorkingDir};
-use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, Sink};
+use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, SharedDirs, Sink};
 use crate::error::Result;
 use crate::files::Digest;
 
@@ -238,6 +240,17 @@ impl Isolated {
         self
     }
 
+    /// Returns a sandbox with the same settings in another directory, which commands see at the path of this one.
+    fn in_directory(&self, directory: &Path, shared: Option<Arc<SharedDirs>>) -> Option<Sandbox> {
+        let mount_path = match &self.options.mount_path {
+            Some(path) => path.clone(),
+            None => MountPath::SameAs(std::path::absolute(&self.options.directory).ok()?),
+        };
+        let (directory, mount_path) = (directory.to_owned(), Some(mount_path));
+        let options = IsolatedOptions { directory, mount_path, shared, ..self.options.clone() };
+        Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
+    }
+
     /// Runs work on the open sandbox in the blocking pool. The first call opens the sandbox.
     async fn with_open<T: Send + 'static>(
         &self,
@@ -330,24 +343,24 @@ impl SandboxBackend for Isolated {
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
         let path = path.to_owned();
-        self.with_open(move |open| open.root.read(&path, range)).await
+        self.with_open(move |open| open.read(&path, range)).await
     }
 
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (path, bytes, cancel) = (path.to_owned(), bytes.to_owned(), CancelOnDrop::default());
         let flag = cancel.flag();
         let staging = self.options.staging.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag, staging.as_deref())).await
+        self.with_open(move |open| open.write(&path, &bytes, &flag, staging.as_deref())).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         let path = path.to_owned();
-        self.with_open(move |open| open.root.list(&path)).await
+        self.with_open(move |open| open.list(&path)).await
     }
 
     async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
         let path = path.to_owned();
-        self.with_open(move |open| open.root.stat(&path)).await
+        self.with_open(move |open| open.stat(&path)).await
     }
 
     async fn spool_path(&self, digest: Digest) -> Result<Option<PathBuf>> {
@@ -406,12 +419,15 @@ impl SandboxBackend for Isolated {
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
-        let mount_path = match &self.options.mount_path {
-            Some(path) => path.clone(),
-            None => MountPath::SameAs(std::path::absolute(&self.options.directory).ok()?),
-        };
-        let options =
-            IsolatedOptions { directory: directory.to_owned(), mount_path: Some(mount_path), ..self.options.clone() };
-        Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
+        self.in_directory(directory, None)
+    }
+
+    fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
+        let has_mounts = self.options.walls == Walls::Namespaces;
+        has_mounts.then(|| self.in_directory(directory, Some(Arc::new(shared.clone()))))?
+    }
+
+    fn shared(&self) -> Option<&SharedDirs> {
+        self.options.shared.as_deref()
     }
 }

@@ -103,6 +103,7 @@ mod root;
 #[cfg(not(unix))]
 #[path = "root_unsupported.rs"]
 mod root;
+mod shared_dirs;
 mod temp_dir;
 #[cfg(all(unix, feature = "process"))]
 mod uri;
@@ -120,6 +121,7 @@ pub use self::private_paths::{home_directories, own_data_directory, private_path
 pub use self::process::hide_environment;
 pub use self::registry::Registry;
 pub use self::root::Root;
+pub use self::shared_dirs::{SharedDir, SharedDirs};
 pub use self::temp_dir::{TempDir, sweep_temporaries_blocking};
 
 use std::fmt;
@@ -214,6 +216,18 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// Commands see the other directory at the path of this one, where the backend can arrange that.
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         let _ = directory;
+        None
+    }
+
+    /// Returns a sandbox in another directory, as [`with_directory`](Self::with_directory) does, that shows directories of a workspace
+    /// too; none if the backend cannot.
+    fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
+        let _ = (directory, shared);
+        None
+    }
+
+    /// Returns the directories of another workspace that this sandbox shows.
+    fn shared(&self) -> Option<&SharedDirs> {
         None
     }
 
@@ -333,6 +347,17 @@ impl Sandbox {
         self.0.with_directory(directory)
     }
 
+    /// Returns a sandbox in another directory, as [`with_directory`](Self::with_directory) does, that shows directories of a workspace
+    /// too: those that no version of its files holds. None if the backend cannot.
+    pub fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
+        self.0.with_shared(directory, shared)
+    }
+
+    /// Returns the directories of another workspace that this sandbox shows.
+    pub fn shared(&self) -> Option<&SharedDirs> {
+        self.0.shared()
+    }
+
     /// Hides a file or directory of this machine from commands from now on, together with the files beside it whose names
     /// continue its own behind a `-`, as those of a database do. An isolated sandbox can; it is not part of its URI, and holds in
     /// the sandboxes that [`with_directory`](Self::with_directory) returned too.
@@ -386,6 +411,8 @@ trait ErasedBackend: Send + Sync {
     fn seen_at(&self) -> Option<&Path>;
     fn hidden(&self) -> &[PathBuf];
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
+    fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox>;
+    fn shared(&self) -> Option<&SharedDirs>;
     fn keep_out(&self, path: &Path);
     fn stage_in(&self, directory: &Path);
 }
@@ -437,6 +464,14 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         SandboxBackend::with_directory(self, directory)
+    }
+
+    fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
+        SandboxBackend::with_shared(self, directory, shared)
+    }
+
+    fn shared(&self) -> Option<&SharedDirs> {
+        SandboxBackend::shared(self)
     }
 
     fn keep_out(&self, path: &Path) {

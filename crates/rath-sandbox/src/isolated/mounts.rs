@@ -24,8 +24,9 @@ use rustix::mount::MountFlags;
 use super::GitAccess;
 use super::commit_dir::CommitDir;
 use super::hidden::{HiddenPath, hidden_paths, kept_in_place, listening_sockets, private_places};
-use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
+use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, OverlayLayers, Submounts};
 use super::nested::NestedProjects;
+use super::shown_dirs::ShownDirs;
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount_table::MountTable;
@@ -61,6 +62,8 @@ pub(super) struct MountRequest<'a> {
     pub(super) mounts: &'a MountTable,
     /// The directories of `writable`, without links, and the projects in them.
     pub(super) outside: &'a [(PathBuf, NestedProjects)],
+    /// The directories of another workspace that are shown.
+    pub(super) shared: Option<&'a ShownDirs>,
 }
 
 /// Directories with files of people and services. They are hidden.
@@ -126,6 +129,9 @@ pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urando
 /// path that is needed is taken.
 const EMPTY_DIR_CANDIDATES: [&str; 4] = ["/run", "/mnt", "/media", "/var/log"];
 
+/// The slots that stay free for what a sandbox shows of the machine.
+const RESERVED_SLOTS: usize = 96;
+
 /// Options of a tmpfs that only the user can write.
 const TMPFS_OPTIONS: &str = "mode=0755,size=1g,nr_inodes=262144";
 /// Options of a tmpfs that all users can write, such as `/tmp`.
@@ -140,6 +146,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         Ok((plan.detach(SpawnStep::Workspace, path, NO_SETUID | NO_DEVICES, Submounts::Include)?, path.clone()))
     });
     let writable = writable.collect::<Result<Vec<_>>>()?;
+    let shared = plan.share(request)?;
     // The parts of the repository that a commit writes, and the directory that they are mounted in.
     let mut commit = Vec::new();
     if let (Some(directory), Some(git)) = (request.commit, request.git_directory) {
@@ -210,6 +217,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         plan.cover(empty_dir, request.directory)?;
     }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
+    for (slot, at) in shared {
+        plan.push(SpawnStep::Workspace, MountOp::AttachShared { slot, at: c_path(&at)? });
+    }
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path)).collect();
     let mut hidden_dirs: Vec<PathBuf> = Vec::new();
@@ -223,7 +233,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         let workspace = (request.directory, request.mount_path);
         let roots = [workspace].into_iter().chain(writable.iter().map(|(_, above)| (&**above, &**above)));
         let mut roots = roots.filter_map(|(root, at)| Some((at, path.strip_prefix(root).ok()?)));
-        match roots.next() {
+        let shown = request.shared.and_then(|shared| shared.relative(&path));
+        match roots.next().or(shown.as_deref().map(|inside| (request.mount_path, inside))) {
             Some((at, inside)) => {
                 plan.pin_parents(at, inside)?;
                 plan.cover_or(if_missing, cover, &at.join(inside))?;
@@ -254,6 +265,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     }
     let rath = request.nested.rath.iter().map(|rath| &*rath.path);
     let mut own: Vec<_> = rath.map(|path| (request.directory, request.mount_path, path)).collect();
+    let shown = request.shared.into_iter().flat_map(|shared| shared.rath_dirs().map(|path| (shared.original(), path)));
+    own.extend(shown.map(|(original, path)| (original, request.mount_path, path)));
     for (above, nested) in request.outside {
         // Those of a workspace that is in there are treated above.
         let is_workspace = |path: &Path| {
@@ -391,6 +404,25 @@ impl MountPlan {
         self.used_slots += 1;
         self.push(step, MountOp::Detach { slot, from: c_path(from)?, attributes, submounts });
         Ok(slot)
+    }
+
+    /// Adds the directories of another workspace, detached, and returns their slots with the paths at which they are seen.
+    fn share(&mut self, request: &MountRequest<'_>) -> Result<Vec<(usize, PathBuf)>> {
+        let Some(shown) = request.shared else { return Ok(Vec::new()) };
+        let free = MAX_DETACHED_MOUNTS - RESERVED_SLOTS - self.used_slots;
+        let mut slots = Vec::new();
+        for shared in shown.directories().take(free) {
+            let slot = self.used_slots;
+            self.used_slots += 1;
+            let layers = match (shared.upper(), shared.work()) {
+                (Some(upper), Some(work)) => Some(OverlayLayers { upper: c_path(&upper)?, work: c_path(&work)? }),
+                _ => None,
+            };
+            let from = c_path(&shown.original().join(&shared.path))?;
+            self.push(SpawnStep::Workspace, MountOp::Share { slot, from, layers });
+            slots.push((slot, request.mount_path.join(&shared.path)));
+        }
+        Ok(slots)
     }
 
     /// Mounts an empty file system in memory.

@@ -4,13 +4,14 @@
 //! system calls only, no allocation. The mounts are planned beforehand, in `mounts.rs`.
 
 use std::ffi::{CStr, CString, c_int};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat2, symlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat2, symlinkat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, move_mount,
-    open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind, mount_change,
+    move_mount, open_tree,
 };
 
 use crate::capabilities::Network;
@@ -36,6 +37,18 @@ pub(super) enum MountOp {
         from: CString,
         attributes: u64,
         submounts: Submounts,
+    },
+    /// Shows a directory, detached, to be attached later by its slot: with changes that go to the layers, if it has some and the
+    /// system can mount an overlay, otherwise read-only. Nothing if the directory is not there.
+    Share {
+        slot: usize,
+        from: CString,
+        layers: Option<OverlayLayers>,
+    },
+    /// Attaches what is shown in a slot, if there is something, and the path is there without links.
+    AttachShared {
+        slot: usize,
+        at: CString,
     },
     /// Makes all mounts read-only.
     ReadOnly,
@@ -77,6 +90,12 @@ pub(super) enum MountOp {
     Devpts,
 }
 
+/// The directories in which an overlay stores changes.
+pub(super) struct OverlayLayers {
+    pub(super) upper: CString,
+    pub(super) work: CString,
+}
+
 /// The treatment of a path that is to be covered or protected, and that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IfMissing {
@@ -93,7 +112,7 @@ pub(super) enum Submounts {
 }
 
 /// The number of slots for detached mounts.
-pub(super) const MAX_DETACHED_MOUNTS: usize = 64;
+pub(super) const MAX_DETACHED_MOUNTS: usize = 256;
 
 // Attributes of mounts, as `mount_setattr` takes them.
 pub(super) const READ_ONLY: u64 = 1;
@@ -175,6 +194,22 @@ impl MountOp {
                 }
                 Ok(())
             }
+            MountOp::Share { slot, from, layers } => {
+                // A path that has become a link leads elsewhere.
+                let Ok(from) = open_without_links(from) else { return Ok(()) };
+                let overlay = layers.as_ref().and_then(|layers| layers.mount(&from).ok());
+                let fd = overlay.map_or_else(|| clone_read_only(&from), Ok)?;
+                if let Some(slot) = slots.get_mut(*slot) {
+                    *slot = std::os::fd::IntoRawFd::into_raw_fd(fd);
+                }
+                Ok(())
+            }
+            MountOp::AttachShared { slot, at } => {
+                let fd = slots.get(*slot).copied().filter(|fd| *fd >= 0);
+                let (Some(fd), Ok(at)) = (fd, open_without_links(at)) else { return Ok(()) };
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+                move_mount(borrow(fd), c"", at, c"", flags)
+            }
             MountOp::Protect { at, if_missing } => {
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -232,6 +267,85 @@ impl MountOp {
             }
         }
     }
+}
+
+impl OverlayLayers {
+    /// Mounts an overlay over a directory, detached.
+    ///
+    /// The three directories are named by their descriptors: a link that takes the place of one of them meanwhile is not followed.
+    fn mount(&self, lower: &OwnedFd) -> Result<OwnedFd, Errno> {
+        let (upper, work) = (open_without_links(&self.upper)?, open_without_links(&self.work)?);
+        remove_volatile_mark(&work);
+        let overlay = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for (name, fd) in [(c"lowerdir", lower), (c"upperdir", &upper), (c"workdir", &work)] {
+            fsconfig_set_string(overlay.as_fd(), name, DescriptorPath::new(fd.as_raw_fd()).as_c_str())?;
+        }
+        // The user of a user namespace can set no other attributes.
+        fsconfig_set_flag(overlay.as_fd(), c"userxattr")?;
+        // Without it, the end of each command would wait until the whole file system is synced.
+        fsconfig_set_flag(overlay.as_fd(), c"volatile")?;
+        fsconfig_create(overlay.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    }
+}
+
+/// The path of an open file in `/proc`, written without allocation.
+struct DescriptorPath([u8; DescriptorPath::MAX_BYTES]);
+
+impl DescriptorPath {
+    const PREFIX: &'static [u8] = b"/proc/self/fd/";
+    /// The prefix, the digits of a number, and a NUL byte.
+    const MAX_BYTES: usize = 32;
+
+    fn new(fd: RawFd) -> Self {
+        let mut bytes = [0; Self::MAX_BYTES];
+        bytes[..Self::PREFIX.len()].copy_from_slice(Self::PREFIX);
+        let digits = fd.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut rest = fd;
+        for at in (Self::PREFIX.len()..Self::PREFIX.len() + digits).rev() {
+            bytes[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        DescriptorPath(bytes)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+/// Removes the mark by which the kernel notices an overlay that was mounted before without syncing. Only a power failure can have
+/// lost something then, and no version is made of these files.
+fn remove_volatile_mark(work: &OwnedFd) {
+    let open = |above: &OwnedFd, name: &CStr| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(above, name, flags, Mode::empty())
+    };
+    let Ok(inner) = open(work, c"work") else { return };
+    let Ok(incompatible) = open(&inner, c"incompat") else { return };
+    if let Ok(volatile) = open(&incompatible, c"volatile") {
+        let _ = unlinkat(&volatile, c"dirty", AtFlags::empty());
+    }
+    let _ = unlinkat(&incompatible, c"volatile", AtFlags::REMOVEDIR);
+    let _ = unlinkat(&inner, c"incompat", AtFlags::REMOVEDIR);
+}
+
+/// Opens a file or directory by a path in which no name is a link. Nothing can be read through the descriptor.
+fn open_without_links(path: &CStr) -> Result<OwnedFd, Errno> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// Clones the mount at an open file or directory, read-only.
+fn clone_read_only(from: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let fd = open_tree(from, c"", flags)?;
+    let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
+    set_attributes(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attributes)?;
+    Ok(fd)
 }
 
 /// Writes to a file that exists.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 #[cfg(target_os = "linux")]
@@ -17,6 +18,8 @@ use super::options::IsolatedOptions;
 use super::options::{GitAccess, MountPath, Walls};
 #[cfg(target_os = "linux")]
 use super::placeholders::{PlaceholderKind, Placeholders, PrivatePath};
+#[cfg(target_os = "linux")]
+use super::shown_dirs::ShownDirs;
 use super::{Confinement, Namespace};
 #[cfg(target_os = "linux")]
 use super::{hidden, mounts, seccomp};
@@ -29,6 +32,7 @@ use crate::environment::environment;
 #[cfg(target_os = "linux")]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::files::{ByteRange, DirEntry};
 use crate::limits::ActiveLimits;
 #[cfg(target_os = "linux")]
 use crate::limits::{Limits, PidScope};
@@ -76,6 +80,9 @@ pub(super) struct OpenIsolated {
     /// The path at which commands see the workspace.
     mount_path: PathBuf,
     hidden: FoundHidden,
+    /// The directories of another workspace that are shown.
+    #[cfg(target_os = "linux")]
+    pub(super) shared: Option<ShownDirs>,
     pub(super) namespace: Option<Arc<Namespace>>,
     pub(super) confinement: Arc<Confinement>,
     /// The directory for temporary files of commands, if they have no `/tmp` of their own.
@@ -95,6 +102,8 @@ struct FoundHidden {
     named: Vec<FoundPath>,
     /// Those that are kept out besides, with the files beside them.
     kept_out: Vec<FoundPath>,
+    /// Those that the user hides, in the workspace whose directories are shown.
+    shared: Vec<FoundPath>,
 }
 
 /// A path without links, and true if it is a directory, or the reason why it cannot be looked at.
@@ -160,9 +169,12 @@ impl IsolatedOptions {
         };
         let kept_out = self.kept_out();
         let kept_out = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
+        let relative = |path: &PathBuf| path.strip_prefix(mount_path).unwrap_or(path).to_owned();
+        let in_original = |path: &PathBuf| self.shared.as_ref().map(|shared| shared.original.join(relative(path)));
         FoundHidden {
             named: named.map(|path| FoundPath::find(&path)).collect(),
             kept_out: kept_out.map(|path| FoundPath::find(&path)).collect(),
+            shared: self.hidden.iter().filter_map(in_original).map(|path| FoundPath::find(&path)).collect(),
         }
     }
 
@@ -211,6 +223,15 @@ impl IsolatedOptions {
         let projects_in =
             |directory: &Path| state.lock().unwrap_or_else(PoisonError::into_inner).projects_in(directory, &mounts);
         let nested = projects_in(root.path())?;
+        let shared = match self.shared.as_ref().filter(|_| self.walls == Walls::Namespaces) {
+            Some(shared) => {
+                self.refuse_commit(shared)?;
+                let hidden = found.shared.iter().flat_map(|found| mounts.places_with_parts(&found.path));
+                let original = Root::open(&shared.original)?.hiding(hidden);
+                Some(ShownDirs::find(shared, original, projects_in))
+            }
+            None => None,
+        };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let mut homes = home_directories();
@@ -221,7 +242,9 @@ impl IsolatedOptions {
         let homes = homes_at(&mounts, homes);
         // The user's key and configuration, if they are not in the home directory, which is hidden.
         let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();
-        let hidden = found.named.iter().chain(&found.kept_out).map(|found| found.path.clone());
+        let is_shown = |found: &&FoundPath| shared.as_ref().is_some_and(|it| it.relative(&found.path).is_some());
+        let in_shared = found.shared.iter().filter(is_shown);
+        let hidden = found.named.iter().chain(&found.kept_out).chain(in_shared).map(|found| found.path.clone());
         let hidden: Vec<PathBuf> = hidden.chain(own.iter().cloned()).collect();
         // A link to a directory in the workspace is followed once, here.
         let git = root.path().join(".git");
@@ -248,6 +271,7 @@ impl IsolatedOptions {
             own: &own,
             mounts: &mounts,
             outside: &[],
+            shared: shared.as_ref(),
         };
         let writable = mounts::writable_paths(&request)?;
         refuse_in_writable(&self.kept_out(), &request, &writable)?;
@@ -295,6 +319,7 @@ impl IsolatedOptions {
             private,
             mount_path,
             hidden: found,
+            shared,
             namespace,
             confinement,
             temp,
@@ -303,6 +328,16 @@ impl IsolatedOptions {
             limits,
             capabilities: OnceLock::new(),
         })
+    }
+
+    /// Fails if a commit is wanted where `.git` is that of another workspace.
+    #[cfg(target_os = "linux")]
+    fn refuse_commit(&self, shared: &crate::SharedDirs) -> Result<()> {
+        if self.git == GitAccess::Commit && shared.find(Path::new(".git")).is_some() {
+            let message = "a fork cannot commit: its `.git` is that of your directory, read-only";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_hint("commit once the fork is merged"));
+        }
+        Ok(())
     }
 
     /// Prepares the namespaces of commands.
@@ -350,6 +385,68 @@ impl OpenIsolated {
         self.nested.is_current(self.root.path())
             && outside.all(|(above, nested)| nested.is_current(above))
             && self.hidden == options.find_hidden(self.root.path(), &self.mount_path)
+            && self.shares_as_found()
+    }
+}
+
+impl OpenIsolated {
+    #[cfg(target_os = "linux")]
+    fn shares_as_found(&self) -> bool {
+        self.shared.as_ref().is_none_or(ShownDirs::is_current)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn shares_as_found(&self) -> bool {
+        true
+    }
+
+    /// Returns a path without links, and the directories of another workspace that it may be in.
+    #[cfg(target_os = "linux")]
+    fn in_shared(&self, path: &str) -> Option<(&ShownDirs, PathBuf)> {
+        self.shared.as_ref().zip(self.root.resolve(path).ok())
+    }
+
+    /// Reads a part of a file.
+    pub(super) fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        #[cfg(target_os = "linux")]
+        if let Some(read) = self.in_shared(path).and_then(|(shared, path)| shared.read(&path, range)) {
+            return read;
+        }
+        self.root.read(path, range)
+    }
+
+    /// Writes a file.
+    pub(super) fn write(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        is_cancelled: &AtomicBool,
+        staging: Option<&Path>,
+    ) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(written) = self.in_shared(path).and_then(|(shared, path)| shared.write(&path, bytes, is_cancelled))
+        {
+            return written;
+        }
+        self.root.write_unless(path, bytes, is_cancelled, staging)
+    }
+
+    /// Returns the entries of a directory.
+    pub(super) fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        #[cfg(target_os = "linux")]
+        if let Some(listed) = self.in_shared(path).and_then(|(shared, path)| shared.list(&path)) {
+            return listed;
+        }
+        self.root.list(path)
+    }
+
+    /// Returns the file or directory at a path.
+    pub(super) fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        #[cfg(target_os = "linux")]
+        if let Some(found) = self.in_shared(path).and_then(|(shared, path)| shared.stat(&path)) {
+            return found;
+        }
+        self.root.stat(path)
     }
 }
 

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::hosts::AllowedHosts;
-use crate::ExtraAccess;
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::Limits;
 use crate::local::DEFAULT_MAX_OUTPUT_BYTES;
 use crate::uri::{UriOptions, UriWriter};
+use crate::{ExtraAccess, SharedDirs};
 
 /// The settings of an isolated sandbox.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub(super) struct IsolatedOptions {
     pub(super) writable: Vec<PathBuf>,
     pub(super) env: Vec<(String, String)>,
     pub(super) max_output_bytes: u64,
+    /// The directories of another workspace that are shown.
+    pub(super) shared: Option<Arc<SharedDirs>>,
 }
 
 /// The mechanism of the kernel that separates commands from the machine.
@@ -110,6 +112,7 @@ impl IsolatedOptions {
             writable: Vec::new(),
             env: Vec::new(),
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            shared: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod extra_access;
 mod files;
 mod landlock;
 mod limits;
+mod shared;
 mod uri;
 mod walls;
 
