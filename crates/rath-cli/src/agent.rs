@@ -18,7 +18,7 @@ use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
 use crate::output::{self, Exit, Failure};
-use crate::sandboxes::{print_sandbox_with, refuse_home, usable_sandbox};
+use crate::sandboxes::{self, print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
@@ -495,6 +495,8 @@ impl RunOutcome {
         if let Some(list) = list_run_later(changed) {
             output::warning(&format!("other programs run these changed files: {list}"));
         }
+        let unshared = self.session().map(Session::unshared_paths).unwrap_or_default();
+        sandboxes::note_unshared("this branch works", &unshared);
         Ok(self.result)
     }
 

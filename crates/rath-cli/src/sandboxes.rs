@@ -5,6 +5,7 @@ use std::path::Path;
 use rath::prelude::*;
 use rath::record::draw::{count, one_line, preview};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network, home_directories};
+use rath::{UnsharedPath, UnsharedReason};
 
 use crate::output::{self, Exit, Failure};
 use crate::sessions::LoadedSession;
@@ -57,6 +58,26 @@ async fn print_line(sandbox: &Sandbox, directory: &str, is_chosen: bool, permiss
         output::message!("{WITHOUT_NAMESPACES}");
     }
     Ok(())
+}
+
+/// Prints a note about ignored files of the user's directory that a fork or copies of recorded files are without.
+pub(crate) fn note_unshared(place: &str, unshared: &[UnsharedPath]) {
+    const MAX_LISTED: usize = 4;
+    let list = |paths: &[&UnsharedPath], describe: &dyn Fn(&UnsharedPath) -> String| {
+        let mut list: Vec<_> = paths.iter().take(MAX_LISTED).map(|unshared| describe(unshared)).collect();
+        list.extend(paths.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1)));
+        list.join(", ")
+    };
+    let is_read_only = |unshared: &&UnsharedPath| unshared.reason == UnsharedReason::ReadOnly;
+    let (read_only, missing): (Vec<_>, Vec<_>) = unshared.iter().partition(is_read_only);
+    if !missing.is_empty() {
+        let list = list(&missing, &|unshared| format!("{} ({})", preview(&unshared.path), unshared.reason));
+        output::note(&format!("git ignores these, and {place} without them: {list}"));
+    }
+    if !read_only.is_empty() {
+        let list = list(&read_only, &|unshared| preview(&unshared.path));
+        output::note(&format!("commands can only read these there: {list}"));
+    }
 }
 
 /// Returns a sandbox that the user did not name; on a machine without namespaces, one that does without them.

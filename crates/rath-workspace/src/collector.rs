@@ -379,8 +379,8 @@ impl Collector {
         }
         let temporary = self.objects.temporaries().path().map_err(failed)?;
         match fs::rename(path, &temporary) {
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => remove_tree(path).map_err(failed),
-            renamed => renamed.and_then(|()| remove_tree(&temporary)).map_err(failed),
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => disk::remove_tree(path).map_err(failed),
+            renamed => renamed.and_then(|()| disk::remove_tree(&temporary)).map_err(failed),
         }
     }
 
@@ -432,24 +432,6 @@ fn count_files(directory: &Path) -> FileCount {
         }
     }
     count
-}
-
-/// Removes a directory, also one with directories that the user may not write in.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mut rest = vec![path.to_owned()];
-            while let Some(directory) = rest.pop() {
-                let _ = disk::add_mode(&directory, 0o700);
-                let below = fs::read_dir(&directory).into_iter().flatten().flatten();
-                let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-                rest.extend(below.filter(is_directory).map(|entry| entry.path()));
-            }
-            fs::remove_dir_all(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 /// Returns the error for a pack that cannot be read.

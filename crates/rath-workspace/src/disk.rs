@@ -151,6 +151,14 @@ pub(crate) fn set_mode(file: &Handle, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode as _))?)
 }
 
+/// Sets the time of the last change of an open file or directory, in nanoseconds.
+pub(crate) fn set_modified(file: &Handle, nanos: i64) -> io::Result<()> {
+    let time =
+        rustix::fs::Timespec { tv_sec: nanos.div_euclid(1_000_000_000), tv_nsec: nanos.rem_euclid(1_000_000_000) as _ };
+    let omit = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    Ok(rustix::fs::futimens(file, &rustix::fs::Timestamps { last_access: omit, last_modification: time })?)
+}
+
 /// Adds permissions to a directory that the user named, and follows symbolic links.
 pub(crate) fn add_mode(path: &Path, bits: u32) -> io::Result<()> {
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
@@ -159,6 +167,24 @@ pub(crate) fn add_mode(path: &Path, bits: u32) -> io::Result<()> {
         return Ok(());
     }
     Ok(rustix::fs::chmod(path, Mode::from_raw_mode((mode | bits) as _))?)
+}
+
+/// Removes a directory with all that is in it, also where the permissions do not allow the user to list or write it.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let mut rest = vec![path.to_owned()];
+            while let Some(directory) = rest.pop() {
+                let _ = add_mode(&directory, 0o700);
+                let below = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+                let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+                rest.extend(below.filter(is_directory).map(|entry| entry.path()));
+            }
+            std::fs::remove_dir_all(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Lets the user enter a directory and write in it.
@@ -248,6 +274,22 @@ pub(crate) fn can_share_blocks(directory: &Path) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn can_share_blocks(_directory: &Path) -> bool {
+    false
+}
+
+/// Returns true if a directory is on a file system that can store the changes of an overlay: an ordinary one, with attributes of users.
+#[cfg(target_os = "linux")]
+pub(crate) fn can_store_layers(directory: &Path) -> bool {
+    /// Overlays themselves, those over a network or a program, and those without permissions, by their magic numbers.
+    const UNABLE: [u32; 7] = [0x794c_7630, 0x6969, 0x6573_5546, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42, 0x4d44];
+    let can_mount = rustix::fs::statfs(directory).is_ok_and(|found| !UNABLE.contains(&(found.f_type as u32)));
+    // Reading one that is not there fails otherwise where there can be none.
+    let read = rustix::fs::getxattr(directory, "user.overlay.opaque", &mut [0; 4]);
+    can_mount && !matches!(read, Err(Errno::OPNOTSUPP))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn can_store_layers(_directory: &Path) -> bool {
     false
 }
 

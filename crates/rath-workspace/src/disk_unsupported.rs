@@ -57,6 +57,10 @@ pub(crate) fn sync_file_system(_folder: &Path) -> io::Result<()> {
     Err(unsupported())
 }
 
+pub(crate) fn can_store_layers(_directory: &Path) -> bool {
+    false
+}
+
 pub(crate) fn can_share_blocks(_directory: &Path) -> bool {
     false
 }
@@ -133,6 +137,14 @@ pub(crate) fn stat_open(file: &Handle) -> io::Result<Stat> {
 
 pub(crate) fn set_mode(file: &Handle, _mode: u32) -> io::Result<()> {
     match *file {}
+}
+
+pub(crate) fn set_modified(file: &Handle, _nanos: i64) -> io::Result<()> {
+    match *file {}
+}
+
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    std::fs::remove_dir_all(path)
 }
 
 pub(crate) fn add_mode(_path: &Path, _bits: u32) -> io::Result<()> {

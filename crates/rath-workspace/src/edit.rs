@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{self, ObjectKind, Objects};
 use crate::queries::{TreeFile, TreeReader};
 use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeEntry, TreeId};
-use crate::{checkout, paths};
+use crate::{ForkShare, checkout, disk, paths};
 
 /// The new content of a path: a file, or nothing.
 type Replacement = Option<(Mode, ObjectId)>;
@@ -122,7 +122,7 @@ impl Objects {
     /// was removed.
     pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
         let path = self.temporaries().path().map_err(|error| objects::io_error(self.folder(), "write to", error))?;
-        let checkout = TempCheckout { path, _objects: self.clone() };
+        let checkout = TempCheckout { path, objects: self.clone() };
         checkout::checkout(self, tree.0, checkout.path(), None)?;
         Ok(checkout)
     }
@@ -190,7 +190,7 @@ fn collides() -> Error {
 pub struct TempCheckout {
     path: PathBuf,
     /// The directory belongs to the temporaries of this handle, and is removed with them.
-    _objects: Objects,
+    objects: Objects,
 }
 
 impl TempCheckout {
@@ -198,10 +198,17 @@ impl TempCheckout {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Returns the objects that the files come from.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
 }
 
 impl Drop for TempCheckout {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        for path in [&self.path, ForkShare::of(&self.path).folder()] {
+            let _ = disk::remove_tree(path);
+        }
     }
 }

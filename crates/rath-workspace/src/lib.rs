@@ -48,7 +48,7 @@
 //! | read a version | [`Objects::files`], [`Objects::read`], [`Objects::checkout`], [`Objects::temp_checkout`] |
 //! | return to a version | [`Workspace::restore`] |
 //! | return single files to their state before | [`Workspace::back_up`], then [`Workspace::recover`] |
-//! | work on several versions at once | [`Workspace::fork`] |
+//! | work on several versions at once | [`Workspace::fork`], and [`ForkShare`] for the files that git ignores |
 //! | combine versions | [`Objects::merge`], [`Objects::with_paths`], [`Objects::with_version`], [`Objects::with_content`] |
 //! | read all that versions consist of | [`Objects::walk`] |
 //! | take over versions of others | [`ObjectImport`] |
@@ -120,8 +120,10 @@ mod error;
 mod folder_lock;
 mod forgotten;
 mod fork_method;
+mod fork_share;
 mod glob;
 mod ignore;
+mod ignored;
 mod index;
 mod limits;
 mod lines;
@@ -161,7 +163,9 @@ pub use self::disk::is_same_file;
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
+pub use self::fork_share::{CopyBudget, CopyOutcome, ForkShare};
 pub use self::ignore::IgnoreRules;
+pub use self::ignored::IgnoredPaths;
 pub use self::merge::{Conflict, ConflictKind, Labels, MergeResult};
 pub use self::object_import::{ImportCounts, ImportError, ObjectImport, pack_content};
 pub use self::object_walk::{ObjectWalk, WalkedContent, WalkedObject};
@@ -321,6 +325,14 @@ impl Workspace {
         Ok(())
     }
 
+    /// Leaves further paths out, as [`leave_out`](Workspace::leave_out) does, which the last snapshot does not have.
+    pub fn leave_out_new(&mut self, paths: &[PathBuf]) {
+        let names = |path: &PathBuf| path.iter().map(|name| name.as_encoded_bytes().to_vec()).collect::<Vec<_>>();
+        let known = self.left_out.len();
+        self.left_out.extend(paths.iter().map(|path| names(path).join(&b'/')));
+        self.unsaved |= self.left_out.len() != known;
+    }
+
     /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -369,7 +381,7 @@ impl Workspace {
             let path = paths::path_text(&change.path);
             return Err(Error::new(
                 ErrorKind::Directory,
-                format!("`{path}` is a private file of the user, and is not restored"),
+                format!("no versions are kept of `{path}`, and it is not restored"),
             ));
         }
         let root = self.open_root()?;

@@ -141,7 +141,7 @@ impl LockedDir {
 /// Removes the directory, then the lock file.
 impl Drop for LockedDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = disk::remove_tree(&self.path);
         let _ = fs::remove_file(&self.lock_path);
         let _ = self.path.parent().map(fs::remove_dir);
     }
@@ -154,7 +154,7 @@ fn lock_path(directory: &Path) -> PathBuf {
 }
 
 fn remove(path: &Path) {
-    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+    let _ = fs::remove_file(path).or_else(|_| disk::remove_tree(path));
 }
 
 /// Removes the temporaries of processes that have ended. Those of live processes stay.

@@ -83,7 +83,8 @@ pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
     Ask, Author, Bisected, Blame, Certainty, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line,
-    Origin, PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange,
+    Origin, PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange, UnsharedPath,
+    UnsharedReason,
 };
 pub use store::Store;
 

@@ -54,6 +54,13 @@ impl SeenRoot {
         Some(SeenRoot { root, seen_at })
     }
 
+    /// Opens the workspace whose directories a sandbox shows, as if commands saw it as a whole; none if the sandbox shows none. Blocks.
+    pub(crate) fn original_of(sandbox: &Sandbox) -> Option<Self> {
+        let root = Root::open(&sandbox.shared()?.original).ok()?;
+        let seen_at = SeenRoot::of(sandbox)?.seen_at;
+        Some(SeenRoot { root, seen_at })
+    }
+
     /// Follows links, and returns those that lead into the directory or through it.
     pub(crate) fn follow_links(&self, links: impl IntoIterator<Item = String>) -> Vec<FollowedLink> {
         let follow = |path: String| {

@@ -13,8 +13,8 @@ use crate::sessions::{self, StoreArg};
 
 /// Find the first step after which a command fails
 ///
-/// The command runs on the recorded files, in a directory of its own, and has to fail at the newest step. No model is
-/// asked.
+/// The command runs on the recorded files, in a directory of its own with the directories that git ignores, and has to fail at
+/// the newest step. No model is asked.
 #[derive(clap::Args)]
 pub(crate) struct BisectArgs {
     /// The session, and a step at which the command fails (default: its newest)
@@ -44,6 +44,7 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     let sandbox = sandboxes::strict_sandbox(&loaded, args.sandbox.as_deref(), directory).await?;
     sandboxes::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;
     let bisected = loaded.session.bisect_in(&sandbox, &args.command).await?;
+    sandboxes::note_unshared("the command ran", &bisected.unshared);
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));
     let asked = step.and_then(view::find_call);

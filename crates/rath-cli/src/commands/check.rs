@@ -59,6 +59,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     }
     let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;
+    sandboxes::note_unshared("the check ran", &session.unshared_paths());
     Ok(if verdict == Verdict::Passed { exit } else { Exit::Failure })
 }
 

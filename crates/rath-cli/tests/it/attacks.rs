@@ -7,6 +7,7 @@ mod branches;
 mod changed_links;
 mod file_paths;
 mod file_races;
+mod fork_shares;
 mod guarded_files;
 mod guests;
 mod hidden_commits;
@@ -211,6 +212,7 @@ fn attacks() -> Vec<Attack> {
         shell_lines::attacks(),
         guarded_files::attacks(),
         ignored_files::attacks(),
+        fork_shares::attacks(),
         linked_names::attacks(),
         changed_links::attacks(),
         put_back::attacks(),

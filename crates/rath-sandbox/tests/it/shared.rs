@@ -12,13 +12,12 @@ const WHOLE: ByteRange = ByteRange { offset: 0, max_len: u64::MAX };
 
 /// A project with dependencies and a `.git`, and a fork of it.
 struct Fork {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
 }
 
 impl Fork {
     fn new() -> Self {
-        // Not in `/tmp`: that may be a file system in memory, on which no overlay keeps changes.
-        let fork = Fork { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder") };
+        let fork = Fork { folder: rath_test_support::temp_dir() };
         for (path, text) in [
             ("project/src/a", "a\n"),
             ("project/node_modules/dep/index.js", "module\n"),

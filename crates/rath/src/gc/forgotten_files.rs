@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rath_record::chunk::{Change, Effect};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Chunk, Digest, Step, StepId, Timestamp};
-use rath_workspace::{CollectMode, Collector, ObjectId, TreeFile, TreeId, TreeSearch};
+use rath_workspace::{CollectMode, Collector, ObjectId, TreeFile, TreeId, TreeSearch, fork_of_layers};
 
 use super::SkipReason;
 use super::directory::{began, entries, forks_of};
@@ -163,7 +163,8 @@ impl ForgetInDirectory {
             rest.components().next().map(|name| name.as_os_str().to_string_lossy().into_owned())
         };
         let branches: Vec<Option<BranchId>> = if let Some(name) = name_below(own.join("work")) {
-            vec![name.strip_suffix(".layers").unwrap_or(&name).parse().ok()]
+            let fork = fork_of_layers(Path::new(&name)).unwrap_or_else(|| name.into());
+            vec![fork.to_str().and_then(|name| name.parse().ok())]
         } else if let Some(tree) = name_below(own.join("workspace").join("versions")) {
             let shares = |fork: &Path| Collector::base_of_fork(fork).is_some_and(|base| base.0.to_string() == tree);
             forks.iter().filter(|(_, fork)| shares(fork)).map(|(branch, _)| *branch).collect()

@@ -14,6 +14,7 @@ use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::changed_paths::{ChangedPaths, LinkedFiles};
+use super::ignored_files::{SharingSandbox, UnsharedPath};
 use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::update_note::UpdateNote;
@@ -27,7 +28,7 @@ use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Backups, Objects, Presence, Snapshot, Workspace};
+use crate::workspace::{Backups, ForkShare, Objects, Presence, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -71,6 +72,8 @@ pub(crate) struct DirRequest<'a> {
 pub(crate) struct BranchDir {
     sandbox: Sandbox,
     tracked: Option<Mutex<TrackedDir>>,
+    /// The ignored paths of the user's directory that this one does not have.
+    unshared: Vec<UnsharedPath>,
 }
 
 /// A directory whose versions are stored.
@@ -130,11 +133,14 @@ impl BranchDirs {
 
     /// Returns true if a directory is the user's, and another branch of the session works there now.
     fn was_taken_over(&self, dir: &BranchDir, request: &DirRequest<'_>) -> bool {
-        let root = self.sandbox.directory().filter(|root| dir.sandbox.directory() == Some(root));
-        let occupant = root.and_then(read_occupant);
-        occupant.is_some_and(|occupant| {
-            occupant.branch != request.branch && Some(occupant.first_branch) == first_branch(request.record)
-        })
+        dir.sandbox.directory() == self.sandbox.directory()
+            && self.occupant_of(request.record).is_some_and(|occupant| occupant.branch != request.branch)
+    }
+
+    /// Returns the branch that works in the user's directory, if it is one of the session of a record.
+    fn occupant_of(&self, record: &Record) -> Option<Occupant> {
+        let occupant = self.sandbox.directory().and_then(read_occupant);
+        occupant.filter(|occupant| Some(occupant.first_branch) == first_branch(record))
     }
 
     /// Returns the directory of a branch if it has one already. Does not block.
@@ -190,7 +196,8 @@ impl BranchDirs {
     fn create(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
         let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else {
             if self.claims_root(request) {
-                return Ok(Arc::new(BranchDir { sandbox: self.sandbox.clone(), tracked: None }));
+                let (sandbox, unshared) = (self.sandbox.clone(), Vec::new());
+                return Ok(Arc::new(BranchDir { sandbox, tracked: None, unshared }));
             }
             let message =
                 format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
@@ -227,6 +234,9 @@ impl BranchDirs {
         let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
         // While a call runs there, the directory is not taken over.
         let Some(_taking_over) = WorkLock::try_exclusive(store.objects()) else { return Ok(None) };
+        if self.occupant_of(request.record).is_some_and(|occupant| occupant.branch != *from) {
+            return Ok(None);
+        }
         let dir = match held.as_ref().and_then(|held| (**held).clone()) {
             // The directory of a fork has the name of its branch, and stays with it.
             Some(dir) if dir.sandbox.directory() != Some(root) => return Ok(None),
@@ -237,7 +247,7 @@ impl BranchDirs {
                 }
                 dir
             }
-            None if self.is_vacated(root, *from, request) => self.open(root, store, request)?,
+            None if self.is_vacated(*from, request) => self.open(root, store, request)?,
             None => return Ok(None),
         };
         dir.hide(request.secrets);
@@ -253,9 +263,8 @@ impl BranchDirs {
 
     /// Returns true if the branch `from` was the last to work in the user's directory, and all its steps are on the record of
     /// the request.
-    fn is_vacated(&self, root: &Path, from: BranchId, request: &DirRequest<'_>) -> bool {
-        let is_related = |occupant: &Occupant| Some(occupant.first_branch) == first_branch(request.record);
-        let was_last = match read_occupant(root).filter(is_related) {
+    fn is_vacated(&self, from: BranchId, request: &DirRequest<'_>) -> bool {
+        let was_last = match self.occupant_of(request.record) {
             Some(occupant) => {
                 occupant.branch == from && occupant.head.is_none_or(|at| request.record.find(at).is_some())
             }
@@ -298,7 +307,11 @@ impl BranchDirs {
             false => Workspace::open_fork(directory, store.objects(), &index)?,
         };
         // In a fork too: what is created there under a private name would be merged into the directory.
-        workspace.leave_out(&root.map(private_paths_in).unwrap_or_default())?;
+        let mut left_out = root.map(private_paths_in).unwrap_or_default();
+        if Some(directory) != root {
+            left_out.extend(ForkShare::of(directory).directories());
+        }
+        workspace.leave_out(&left_out)?;
         hide_in_versions(&mut workspace, secrets);
         Ok(workspace)
     }
@@ -320,16 +333,20 @@ impl BranchDirs {
     }
 
     /// Returns the sandbox over a directory together with its workspace.
-    fn dir(&self, directory: &Path, workspace: Workspace, store: &Versions) -> Result<Arc<BranchDir>> {
-        let sandbox = if Some(directory) == self.sandbox.directory() {
-            self.sandbox.clone()
-        } else {
-            let other = self.sandbox.with_directory(directory);
-            other
-                .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
+    fn dir(&self, directory: &Path, mut workspace: Workspace, store: &Versions) -> Result<Arc<BranchDir>> {
+        let (sandbox, unshared) = match self.sandbox.directory().filter(|root| *root != directory) {
+            None => (self.sandbox.clone(), Vec::new()),
+            Some(root) => {
+                let over = SharingSandbox::over(&self.sandbox, root, directory, workspace.objects())?;
+                let SharingSandbox { sandbox, left_out, unshared } = over.ok_or_else(|| {
+                    Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri()))
+                })?;
+                workspace.leave_out_new(&left_out);
+                (sandbox, unshared)
+            }
         };
         let tracked = TrackedDir::new(workspace, self.note(directory, store));
-        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
+        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), unshared }))
     }
 
     /// Returns the state of the files of a branch, with the changes since the tree on the record. None if there are no changes
@@ -482,6 +499,11 @@ impl BranchDir {
     /// Returns the sandbox over this directory.
     pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
+    }
+
+    /// Returns the ignored paths of the user's directory that this one does not have.
+    pub(crate) fn unshared(&self) -> &[UnsharedPath] {
+        &self.unshared
     }
 
     /// Keeps files that hold one of these values out of the stored versions.

@@ -11,6 +11,7 @@ use rath_record::{Chunk, Record, Step, StepId};
 use super::Session;
 use super::blame::{self, Blame};
 use super::branch_dirs::{BranchDir, BranchDirs};
+use super::ignored_files::{SharingSandbox, UnsharedPath};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{self, Command, ExitStatus, Sandbox};
@@ -41,6 +42,8 @@ pub struct Bisected {
     pub trees: u64,
     /// The number of runs of the command.
     pub runs: u64,
+    /// The files and directories that git ignores in the session's directory, and that the command did not have.
+    pub unshared: Vec<UnsharedPath>,
 }
 
 impl Session {
@@ -133,8 +136,8 @@ impl Session {
 
     /// Finds the first step after which a command fails, by a binary search over the recorded trees.
     ///
-    /// The command runs on copies of recorded files in temporary directories; no model is asked. It has to fail on the
-    /// newest files. Versions with undecided conflicts are left out, and the newest may have none.
+    /// The command runs on copies of recorded files in temporary directories, with the directories that git ignores in the
+    /// session's directory; no model is asked. It has to fail on the newest files. Versions with undecided conflicts are left out, and the newest may have none.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         self.require_own("run a command on its files")?;
         self.bisect_in(self.branch_dirs()?.sandbox(), argv).await
@@ -150,12 +153,14 @@ impl Session {
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
         // A tree that occurs twice is tried once.
         let mut seen: HashMap<&Tree, workspace::Verdict> = HashMap::new();
+        let mut unshared = Vec::new();
         while let Some(at) = bisect.next() {
             let tree = leading[at].tree;
             let verdict = match seen.get(tree) {
                 Some(verdict) => *verdict,
                 None => {
-                    let checkout = self.check_out(sandbox, tree.clone()).await?;
+                    let mut checkout = self.check_out(sandbox, tree.clone()).await?;
+                    unshared = std::mem::take(&mut checkout.unshared);
                     let ran = checkout.sandbox.run(&Command::argv(argv.iter().cloned())).await?;
                     if ran.status == ExitStatus::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
                 }
@@ -164,7 +169,7 @@ impl Session {
             bisect.report(at, verdict);
         }
         let step = bisect.first_bad().map(|at| leading[at].step.id());
-        Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64 })
+        Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64, unshared })
     }
 
     /// Writes a tree to a temporary directory.
@@ -172,11 +177,18 @@ impl Session {
         let sandbox = sandbox.clone();
         self.with_versions(move |_, versions| {
             let directory = versions.temp_checkout(&tree)?;
-            let sandbox = sandbox.with_directory(directory.path()).ok_or_else(|| {
+            let unable = || {
                 let message = format!("the sandbox {} cannot work in another directory", sandbox.uri());
                 Error::new(ErrorKind::Place, message)
-            })?;
-            Ok(TreeSandbox { sandbox, directory: Some(directory) })
+            };
+            let (sandbox, unshared) = match versions.project_dir() {
+                Some(root) => {
+                    let over = SharingSandbox::over(&sandbox, root, directory.path(), directory.objects())?;
+                    over.map(|over| (over.sandbox, over.unshared)).ok_or_else(unable)?
+                }
+                None => (sandbox.with_directory(directory.path()).ok_or_else(unable)?, Vec::new()),
+            };
+            Ok(TreeSandbox { sandbox, directory: Some(directory), unshared })
         })
         .await
     }
@@ -238,6 +250,7 @@ impl Session {
 struct TreeSandbox {
     sandbox: Sandbox,
     directory: Option<TempCheckout>,
+    unshared: Vec<UnsharedPath>,
 }
 
 /// Removes the directory, on the blocking pool.

@@ -259,7 +259,7 @@ impl Session {
     }
 
     /// Returns the directory of this branch if it has one already. Does not block.
-    fn assigned_dir(&self) -> Option<Arc<BranchDir>> {
+    pub(super) fn assigned_dir(&self) -> Option<Arc<BranchDir>> {
         match &self.live.place.within {
             Some(session) => session.assigned_dir(),
             None if self.replaying().is_some() => None,

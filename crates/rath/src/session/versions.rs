@@ -14,6 +14,7 @@ use rath_workspace::{
 
 use super::{Error, Result};
 use crate::error::ErrorKind;
+use crate::sandbox::RATH_DIR;
 
 /// The stored versions of a session's files.
 #[derive(Clone)]
@@ -39,6 +40,12 @@ impl Versions {
     /// Returns the objects behind the versions.
     pub(crate) fn objects(&self) -> &Objects {
         &self.0
+    }
+
+    /// Returns the directory that the versions are of, in whose `.rath` they are; none if they are elsewhere.
+    pub(crate) fn project_dir(&self) -> Option<&Path> {
+        let own = self.0.folder().parent().filter(|own| own.file_name().is_some_and(|name| name == RATH_DIR))?;
+        own.parent().map(|root| if root.as_os_str().is_empty() { Path::new(".") } else { root })
     }
 
     /// Makes all versions durable.

@@ -56,11 +56,19 @@ fn inner_dirs(directory: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if matches!(error.kind(), IoKind::NotFound | IoKind::NotADirectory) => Ok(Vec::new()),
         entries => entries?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>(),
     };
-    let is_layers = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "layers");
-    // A name that is only the suffix has no extension.
-    let is_suffix = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".layers");
-    let layers = entries("work")?.into_iter().filter(|path| is_layers(path) || is_suffix(path));
-    let mut inner: Vec<PathBuf> = layers.flat_map(|path| [path.join("work"), path]).collect();
+    // A name that is only the suffix is one of them.
+    let has_suffix = |path: &PathBuf, suffix: &str| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(suffix.as_bytes()))
+    };
+    let work = entries("work")?;
+    let layers = work.iter().filter(|path| has_suffix(path, ".layers"));
+    let mut inner: Vec<PathBuf> = layers.flat_map(|path| [path.join("work"), path.clone()]).collect();
+    // The folders for changes of the directories that a fork shares.
+    for path in work.iter().filter(|path| has_suffix(path, ".shared")) {
+        let name = path.file_name().unwrap_or_default();
+        let folders = entries(&Path::new("work").join(name).to_string_lossy())?;
+        inner.extend(folders.into_iter().flat_map(|folder| [folder.join("work"), folder]).chain([path.clone()]));
+    }
     inner.extend(entries("workspace/versions")?);
     Ok(inner)
 }

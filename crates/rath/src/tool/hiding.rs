@@ -19,7 +19,7 @@ use crate::links::{FollowedPath, Links, SeenRoot, follow};
 use crate::policy::ActivePolicy;
 use crate::sandbox::{
     ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, RATH_DIR, Result, Sandbox,
-    SandboxBackend, Sink, private_paths_in,
+    SandboxBackend, SharedDirs, Sink, private_paths_in,
 };
 
 /// The number of directory entries that are looked at for files to hide from a command.
@@ -55,7 +55,7 @@ impl HiddenFiles {
         let of_sandbox = sandbox.hidden().iter().filter_map(|path| top.join(path).canonicalize().ok());
         found.extend(of_sandbox.filter_map(|path| path.strip_prefix(&top).ok().map(Path::to_owned)));
         if let Some((policy, seen)) = policy.as_ref().zip(SeenRoot::of(sandbox)) {
-            found.extend(find_hidden(&seen, policy)?);
+            found.extend(find_with_shared(sandbox, &seen, policy)?);
         }
         Ok(HiddenFiles { policy, found })
     }
@@ -90,7 +90,7 @@ impl HidingSandbox {
             let Some((top, seen)) = top.zip(seen.as_ref()) else { return Ok(false) };
             // One of its other names may be hidden.
             if file.as_ref().is_some_and(has_other_names) || policy.hidden_paths(top).is_none() {
-                find_hidden(seen, &policy)?;
+                find_with_shared(&sandbox, seen, &policy)?;
             }
             let hidden = policy.hidden_paths(top).unwrap_or_default();
             let is_hidden = Path::new(&target).ancestors().any(|above| hidden.contains(above));
@@ -105,8 +105,24 @@ impl HidingSandbox {
     /// Returns the files that a command must not see.
     async fn hidden_files(&self) -> Result<Vec<PathBuf>> {
         let (sandbox, policy) = (self.inner.clone(), self.policy.clone());
-        run_blocking(move || SeenRoot::of(&sandbox).map_or(Ok(Vec::new()), |seen| find_hidden(&seen, &policy))).await
+        let find = move || match SeenRoot::of(&sandbox) {
+            Some(seen) => find_with_shared(&sandbox, &seen, &policy),
+            None => Ok(Vec::new()),
+        };
+        run_blocking(find).await
     }
+}
+
+/// Finds the files and directories in the directory of a sandbox that a policy hides, and those in directories of another workspace that
+/// the sandbox shows.
+fn find_with_shared(sandbox: &Sandbox, seen: &SeenRoot, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
+    let mut found = find_hidden(seen, policy)?;
+    if let Some((shared, original)) = sandbox.shared().zip(SeenRoot::original_of(sandbox)) {
+        let in_original = find_hidden(&original, policy)?;
+        found.extend(in_original.into_iter().filter(|path| shared.find(path).is_some()));
+        policy.set_hidden_paths(seen.root.path(), found.iter().cloned().collect());
+    }
+    Ok(found)
 }
 
 /// Finds the files and directories in a directory that a policy hides, under all their names.
@@ -227,6 +243,14 @@ impl SandboxBackend for HidingSandbox {
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         Some(hiding(self.inner.with_directory(directory)?, &self.policy))
+    }
+
+    fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
+        Some(hiding(self.inner.with_shared(directory, shared)?, &self.policy))
+    }
+
+    fn shared(&self) -> Option<&SharedDirs> {
+        self.inner.shared()
     }
 
     fn keep_out(&self, path: &Path) {

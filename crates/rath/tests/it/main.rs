@@ -50,6 +50,8 @@ mod secrets;
 mod server;
 mod session;
 mod shape;
+#[cfg(target_os = "linux")]
+mod shared_dirs;
 mod store;
 mod support;
 mod tool;

@@ -1,0 +1,187 @@
+//! The files that git ignores, in forks and in copies of recorded files.
+//!
+//! No tree holds them, so a fork would have no dependencies and no build results. Directories that git ignores in the user's directory
+//! are therefore shared with its forks: an isolated sandbox shows them by mounts, and changes stay in the fork. In other sandboxes the fork
+//! gets copies, up to a bound. Nothing of them is recorded, restored or merged, and the user's directory never changes by them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::Session;
+use crate::sandbox::{Sandbox, SharedDir, SharedDirs, private_paths_in};
+use crate::session::{Error, Result};
+use crate::workspace::{CopyBudget, CopyOutcome, ForkShare, IgnoredPaths, Objects};
+
+/// A file or directory of the user's directory that git ignores, and that a fork does not have.
+///
+/// Returned by [`Session::unshared_paths`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsharedPath {
+    /// The path, relative to the directory.
+    pub path: String,
+    /// The reason.
+    pub reason: UnsharedReason,
+}
+
+/// The reasons why a fork does not have an ignored file or directory.
+///
+/// Part of [`UnsharedPath`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnsharedReason {
+    /// It is a single file, such as `.env`: only directories are shared.
+    SingleFile,
+    /// It holds private files of the user.
+    Private,
+    /// The files of the fork itself are at its path.
+    InTheWay,
+    /// It is too large to be copied, and cannot be shown by a mount here.
+    TooLarge,
+    /// There are too many such directories.
+    TooMany,
+    /// It is there, and commands can only read it: it is too large to be copied, and no overlay can be mounted on its file system.
+    ReadOnly,
+    /// It could not be shared.
+    Failed(String),
+}
+
+impl fmt::Display for UnsharedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnsharedReason::SingleFile => f.write_str("a single file"),
+            UnsharedReason::Private => f.write_str("private"),
+            UnsharedReason::InTheWay => f.write_str("the fork has files of its own there"),
+            UnsharedReason::TooLarge => f.write_str("too large to copy"),
+            UnsharedReason::TooMany => write!(f, "more than {MAX_SHARED_DIRS} directories"),
+            UnsharedReason::ReadOnly => f.write_str("read-only"),
+            UnsharedReason::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The most directories that a fork shares: each is a mount of every command.
+const MAX_SHARED_DIRS: usize = 64;
+
+/// The directories that are never shared: Python writes them anew, since it compares the times of the files that they belong to.
+const COMPILED_DIR: &str = "__pycache__";
+
+/// The directory of the repository.
+const GIT_DIR: &str = ".git";
+
+/// A sandbox over a directory with recorded files.
+pub(super) struct SharingSandbox {
+    pub(super) sandbox: Sandbox,
+    /// The paths in the directory that no version is made of.
+    pub(super) left_out: Vec<PathBuf>,
+    pub(super) unshared: Vec<UnsharedPath>,
+}
+
+impl Session {
+    /// Returns the files and directories of the user's directory that git ignores and that the fork of this session does not have.
+    ///
+    /// Directories that git ignores, such as those of dependencies, are shared with forks, together with `.git`. Empty for a session in
+    /// the user's own directory, and before the first tool of a fork has run.
+    ///
+    /// ```no_run
+    /// # fn show(fork: rath::Session) {
+    /// for unshared in fork.unshared_paths() {
+    ///     eprintln!("this fork does not have {}: {}", unshared.path, unshared.reason);
+    /// }
+    /// # }
+    /// ```
+    pub fn unshared_paths(&self) -> Vec<UnsharedPath> {
+        self.assigned_dir().map(|dir| dir.unshared().to_vec()).unwrap_or_default()
+    }
+}
+
+impl SharingSandbox {
+    /// Returns the sandbox over a fork of the directory `root`, or over a copy of recorded files, with the directories that git ignores in
+    /// `root`. None if the sandbox cannot work in another directory. Blocks.
+    pub(super) fn over(sandbox: &Sandbox, root: &Path, fork: &Path, objects: &Objects) -> Result<Option<Self>> {
+        let (root, fork) = (root.canonicalize()?, fork.canonicalize()?);
+        let Some(plain) = sandbox.with_directory(&fork) else { return Ok(None) };
+        let share = ForkShare::of(&fork);
+        let mut unshared = Vec::new();
+        let ignored = IgnoredPaths::find(&root)?;
+        let shared_before = share.directories();
+        let chosen = choose(&root, &ignored, &shared_before, &mut unshared);
+        let has_mounts = sandbox.with_shared(&fork, &SharedDirs::default()).is_some();
+        let has_overlays = has_mounts && share.can_overlay();
+        let (mut shown, mut budget) = (Vec::new(), CopyBudget::detect(&fork));
+        for path in chosen {
+            let shared = match has_overlays {
+                true => share.prepare(objects, &path).map(|changes| match changes {
+                    Some(changes) => Ok(shown.push(SharedDir { path: path.clone(), changes: Some(changes) })),
+                    None => Err(UnsharedReason::InTheWay),
+                }),
+                false => share.copy(objects, &root, &path, &mut budget).map(|outcome| match outcome {
+                    CopyOutcome::Copied => Ok(()),
+                    CopyOutcome::InTheWay => Err(UnsharedReason::InTheWay),
+                    CopyOutcome::TooLarge => Err(UnsharedReason::TooLarge),
+                }),
+            };
+            let mut reason =
+                shared.unwrap_or_else(|error| Err(UnsharedReason::Failed(Error::from(error).message()))).err();
+            // A copy that was made before.
+            reason = reason.filter(|it| *it != UnsharedReason::InTheWay || !shared_before.contains(&path));
+            if has_mounts
+                && reason == Some(UnsharedReason::TooLarge)
+                && share.prepare_read_only(objects, &root, &path)?
+            {
+                shown.push(SharedDir { path: path.clone(), changes: None });
+                reason = Some(UnsharedReason::ReadOnly);
+            }
+            unshared.extend(reason.map(|reason| UnsharedPath::new(&path, reason)));
+        }
+        if has_mounts {
+            if share.prepare_read_only(objects, &root, Path::new(GIT_DIR))? {
+                shown.push(SharedDir { path: GIT_DIR.into(), changes: None });
+            }
+        // In a directory with a `.git`, Landlock alone would not let commands create files.
+        } else if sandbox.uri().starts_with("local:") && root.join(GIT_DIR).exists() {
+            let reason = UnsharedReason::Failed("a part of another repository".to_owned());
+            let is_copied = share.copy_repository(objects, &root)?;
+            unshared.extend((!is_copied).then(|| UnsharedPath::new(Path::new(GIT_DIR), reason)));
+        }
+        let sandbox = match shown.is_empty() {
+            true => plain,
+            false => sandbox.with_shared(&fork, &SharedDirs { original: root, directories: shown }).unwrap_or(plain),
+        };
+        Ok(Some(SharingSandbox { sandbox, left_out: share.directories(), unshared }))
+    }
+}
+
+impl UnsharedPath {
+    fn new(path: &Path, reason: UnsharedReason) -> Self {
+        UnsharedPath { path: path.to_string_lossy().into_owned(), reason }
+    }
+}
+
+/// Returns the ignored directories that a fork shares: those that were shared before, and others by the rules. The rest is added to the
+/// list of those that are left out.
+fn choose(
+    root: &Path,
+    ignored: &IgnoredPaths,
+    shared_before: &[PathBuf],
+    unshared: &mut Vec<UnsharedPath>,
+) -> Vec<PathBuf> {
+    let private = private_paths_in(root);
+    let is_private = |path: &Path| private.iter().any(|it| it.starts_with(path) || path.starts_with(it));
+    let mut chosen: Vec<PathBuf> =
+        shared_before.iter().filter(|path| *path != Path::new(GIT_DIR) && !is_private(path)).cloned().collect();
+    for path in &ignored.directories {
+        if path.ends_with(COMPILED_DIR) || chosen.iter().any(|known| path.starts_with(known) || known.starts_with(path))
+        {
+            continue;
+        }
+        if is_private(path) {
+            unshared.push(UnsharedPath::new(path, UnsharedReason::Private));
+        } else if chosen.len() == MAX_SHARED_DIRS {
+            unshared.push(UnsharedPath::new(path, UnsharedReason::TooMany));
+        } else {
+            chosen.push(path.clone());
+        }
+    }
+    unshared.extend(ignored.files.iter().map(|path| UnsharedPath::new(path, UnsharedReason::SingleFile)));
+    chosen
+}

@@ -1,0 +1,228 @@
+//! The directories that git ignores, in forks and in bisections: tools see them there, and nothing of them leaves the fork.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use expect_test::expect;
+use rath::chunk::Verdict;
+use rath::policy::{Mode, Permission, Policy, Rule};
+use rath::prelude::*;
+use rath_test_support::TempDir;
+
+use crate::files::{effects, work};
+use crate::support::{block_on, close, folder, put};
+
+/// A project with dependencies that git ignores, a repository, and a test that needs the dependencies.
+fn project() -> TempDir {
+    let project = folder(&[
+        (".gitignore", "node_modules/\nbuild/\n.env\n__pycache__/\n"),
+        ("a.txt", "one\n"),
+        ("test.sh", "grep -q module node_modules/dep/index.js && grep -q one a.txt\n"),
+        ("node_modules/dep/index.js", "module\n"),
+        ("node_modules/dep/other.js", "other\n"),
+        ("packages/a/build/out", "built\n"),
+        ("packages/a/lib.txt", "lib\n"),
+        ("__pycache__/x.pyc", "compiled\n"),
+        (".env", "KEY=1\n"),
+    ]);
+    std::os::unix::fs::symlink("../packages/a", project.path().join("node_modules/a")).expect("a link");
+    let absolute = project.path().canonicalize().expect("a path").join("packages/a/lib.txt");
+    std::os::unix::fs::symlink(absolute, project.path().join("node_modules/absolute")).expect("a link");
+    for words in [&["init", "-q", "-b", "main"][..], &["add", "."], &["commit", "-qm", "One."]] {
+        git(project.path(), words);
+    }
+    project
+}
+
+fn git(directory: &Path, words: &[&str]) -> String {
+    let mut git = rath_test_support::git();
+    git.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid"]).args(words).current_dir(directory);
+    printed(&mut git)
+}
+
+fn printed(command: &mut Command) -> String {
+    let done = command.output().expect("it runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// The sandboxes that a fork is tried in.
+fn sandboxes(project: &TempDir) -> [Sandbox; 2] {
+    [Sandbox::isolated(project.path()), Sandbox::local(project.path())]
+}
+
+/// Returns every file of a directory, without rath's own, with its content and metadata.
+fn state(root: &Path) -> BTreeMap<PathBuf, (u64, u32, i64, i64, Vec<u8>)> {
+    let (mut found, mut below) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(directory) = below.pop() {
+        for entry in std::fs::read_dir(directory).expect("listed").flatten() {
+            let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
+            if entry.file_name() == ".rath" {
+                continue;
+            }
+            if metadata.is_dir() {
+                below.push(path.clone());
+            }
+            let content = if metadata.is_file() { std::fs::read(&path).expect("read") } else { Vec::new() };
+            // Git gives an object that it would write again a new time, also in a repository that it only reads.
+            let is_object = path.starts_with(root.join(".git/objects"));
+            let time = if is_object { (0, 0) } else { (metadata.mtime(), metadata.mtime_nsec()) };
+            found.insert(path, (metadata.ino(), metadata.mode(), time.0, time.1, content));
+        }
+    }
+    found
+}
+
+/// Returns the outputs of the calls of a session.
+fn outputs(session: &Session) -> String {
+    let results = session.as_record().steps().into_iter().filter_map(|step| match step.chunk() {
+        Chunk::ToolResult(result) => Some(result.output.to_string()),
+        _ => None,
+    });
+    results.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_fork_has_the_dependencies_and_the_history_of_the_project() {
+    for sandbox in sandboxes(&project()) {
+        let uri = sandbox.uri().to_owned();
+        let project = sandbox.directory().expect("a directory").to_owned();
+        let session = work(Session::user("go").to(sandbox), &[&["true"]]);
+        let mut fork = session.fork();
+        let before = state(&project);
+        let lines = [
+            "sh test.sh && echo passed; cat packages/a/build/out node_modules/a/lib.txt; ls .env __pycache__ 2>&1 | wc -l",
+            "git log --format=%s; git status --porcelain; git describe --always --all",
+            "sed -i s/one/1/ a.txt; git diff --stat | tail -1",
+        ];
+        fork = work(fork, &[&lines]);
+        let out = outputs(&fork);
+        for wanted in ["passed", "built", "lib", "One.", "heads/main", "1 file changed"] {
+            assert!(out.contains(wanted), "{uri}: {wanted} in {out}");
+        }
+        assert_eq!(block_on(fork.check("sh test.sh", &[])).expect("ran"), Verdict::Failed, "{uri}: the fork has 1");
+        let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+        assert_eq!(unshared, [".env: a single file"], "{uri}");
+        assert_eq!(state(&project), before, "{uri}");
+        drop((session, fork));
+    }
+}
+
+#[test]
+fn nothing_that_a_fork_does_changes_the_project_through_what_it_shares() {
+    let project = project();
+    let rounds = [
+        "echo x > node_modules/dep/index.js; : > node_modules/dep/other.js; chmod 777 node_modules/dep/other.js",
+        "ln node_modules/dep/other.js node_modules/hard; echo x > node_modules/hard; echo x > node_modules/absolute",
+        "echo x > node_modules/a/lib.txt; mv node_modules/dep node_modules/moved; touch -d @1 node_modules packages/a/build/out",
+        "git config user.name Eve; git config user.email e@x; git commit -qam Evil; git branch evil; git gc -q; echo x > .git/HEAD",
+        "rm -rf node_modules/* packages/a/build/* .git/*",
+    ];
+    for sandbox in sandboxes(&project) {
+        let uri = sandbox.uri().to_owned();
+        let session = work(Session::user("go").to(sandbox), &[&["true"]]);
+        for line in rounds {
+            let before = state(project.path());
+            let fork = work(session.fork(), &[&[line]]);
+            assert_eq!(state(project.path()), before, "{uri}: {line}");
+            drop(fork);
+        }
+    }
+}
+
+#[test]
+fn nothing_that_a_fork_shares_is_recorded_or_merged_even_if_a_command_stops_ignoring_it() {
+    let project = project();
+    for sandbox in sandboxes(&project) {
+        let session = work(Session::user("go").to(sandbox), &[&["echo 2 >> a.txt"]]);
+        let (one, two) = (session.fork(), session.fork());
+        let one = work(
+            one,
+            &[&["echo '*.log' > .gitignore; echo new > node_modules/new; echo b > b.txt"], &["cat node_modules/new"]],
+        );
+        let two = work(two, &[&["echo c > c.txt; rm -rf node_modules/dep packages/a/build/out"]]);
+        assert!(outputs(&one).contains("new"), "{}", outputs(&one));
+        expect![[r#"
+            tool_result: ~a.txt
+            tool_result: ~.gitignore +b.txt
+        "#]]
+        .assert_eq(&effects(&one));
+        let merged = block_on(one.merge(&two)).expect("merged");
+        let merged = work(merged, &[&["ls; ls node_modules"]]);
+        for path in ["b.txt", "c.txt", "node_modules/dep/index.js", "packages/a/build/out"] {
+            assert!(project.path().join(path).exists(), "{path}");
+        }
+        assert!(!project.path().join("node_modules/new").exists());
+        drop((session, one, two, merged));
+        git(project.path(), &["checkout", "-q", "--", "."]);
+        ["b.txt", "c.txt"].iter().for_each(|path| std::fs::remove_file(project.path().join(path)).expect("removed"));
+    }
+}
+
+#[test]
+fn a_bisection_runs_where_the_dependencies_are() {
+    let project = project();
+    for sandbox in sandboxes(&project) {
+        let rounds: &[&[&str]] = &[&["echo 2 > b.txt"], &["sed -i s/one/1/ a.txt"], &["echo 3 > b.txt"]];
+        let session = work(Session::user("go").to(sandbox), rounds);
+        let before = state(&project.path().join("node_modules"));
+        // What one run changes there, no other sees.
+        let line =
+            "test ! -e node_modules/ran && touch node_modules/ran && git log --format=%s | grep -q One && sh test.sh";
+        let found = block_on(session.bisect(&["sh", "-c", line].map(str::to_owned))).expect("a search");
+        let step = session.as_record().find(found.step.expect("found")).expect("a step");
+        let (call, _) = rath::view::find_call(step).expect("a call");
+        assert!(call.arguments.to_string().contains("sed -i"), "{call:?}");
+        assert_eq!(found.unshared.len(), 1, "{:?}", found.unshared);
+        assert_eq!(state(&project.path().join("node_modules")), before);
+        drop(session);
+        git(project.path(), &["checkout", "-q", "--", "."]);
+    }
+    let left = std::fs::read_dir(project.path().join(".rath/workspace")).expect("listed").flatten();
+    assert!(left.into_iter().all(|entry| entry.file_name() != "tmp"), "the copies are removed");
+}
+
+#[test]
+fn rules_about_reading_hold_for_what_a_fork_shares() {
+    let project = project();
+    put(project.path(), "node_modules/dep/key.pem", "private\n");
+    let policy = Policy::new(Mode::Full).rule(Rule::new(Permission::Deny, "read *.pem").expect("a rule"));
+    let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["true"]]);
+    let fork = work(session.fork().under(policy), &[&["cat node_modules/dep/key.pem; cat node_modules/dep/index.js"]]);
+    let out = outputs(&fork);
+    assert!(!out.contains("private") && out.contains("module"), "{out}");
+}
+
+#[test]
+fn a_directory_of_the_fork_itself_is_not_covered() {
+    let project = folder(&[("vendor/a.txt", "tracked\n"), ("a.txt", "one\n")]);
+    let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["echo 1 > a.txt"]]);
+    put(project.path(), ".gitignore", "vendor/\n");
+    put(project.path(), "vendor/b.txt", "untracked\n");
+    let fork = work(session.fork(), &[&["ls vendor; echo more > vendor/c.txt"]]);
+    assert!(outputs(&fork).contains("a.txt") && !outputs(&fork).contains("b.txt"), "{}", outputs(&fork));
+    let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+    assert_eq!(unshared, ["vendor: the fork has files of its own there"]);
+}
+
+#[test]
+fn a_fork_that_is_opened_again_has_its_changes() {
+    let project = project();
+    for (nth, sandbox) in sandboxes(&project).into_iter().enumerate() {
+        let kept = folder(&[]);
+        let uri = format!("sqlite:{}", kept.path().join(format!("{nth}.db")).display());
+        let store = block_on(Store::open(&uri)).expect("a store");
+        let session = block_on(Session::user("go").to(sandbox).record(&store)).expect("recorded");
+        let session = work(session, &[&["true"]]);
+        let fork = work(session.fork(), &[&["echo kept > node_modules/kept; echo x > x.txt"]]);
+        let id = fork.id();
+        close((session, fork), store);
+        let store = block_on(Store::open(&uri)).expect("a store");
+        let fork = block_on(store.resume(id)).expect("a session").complete().expect("nothing has changed");
+        let fork = work(fork, &[&["cat node_modules/kept node_modules/dep/index.js x.txt; rm x.txt"]]);
+        assert!(outputs(&fork).contains("kept\nmodule\nx"), "{}", outputs(&fork));
+        close(fork, store);
+    }
+}
