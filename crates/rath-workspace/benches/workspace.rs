@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rath_bench::{Table, medians};
+use rath_sandbox::{Sandbox, SharedDir, SharedDirs};
 use rath_workspace::TreeId;
-use rath_workspace::{CollectMode, Collector, ForkMethod, IgnoreRules, Objects, Snapshot, Workspace};
+use rath_workspace::{
+    CollectMode, Collector, ForkMethod, ForkShare, IgnoreRules, IgnoredPaths, Objects, Snapshot, Workspace,
+};
 
 /// The number of files, in 500 directories.
 const FILES: usize = 10_000;
@@ -16,11 +19,12 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 8] = [
+    let cases: [Case; 9] = [
         ("placing", placing),
         ("snapshots", snapshots),
         ("opens", opens),
         ("forks", forks),
+        ("shared", shared),
         ("ignores", ignores),
         ("collections", collections),
         ("renames", renames),
@@ -207,6 +211,55 @@ fn forks(table: &mut Table, repo: &BenchRepo) {
     let first = std::time::Instant::now();
     assert_eq!(fork.snapshot().expect("a snapshot").tree, *tree);
     eprintln!("  the first snapshot of a fork took {:.1?}", first.elapsed());
+}
+
+/// The number of files that git ignores, in 1,000 directories.
+const IGNORED_FILES: usize = 50_000;
+
+/// A fork, and what it shares with its directory, with and without many ignored files: up to the first command.
+///
+/// An isolated sandbox shows the ignored files to the command, by a mount that any user can make.
+fn shared(table: &mut Table, repo: &BenchRepo) {
+    let mut workspace = repo.workspace("shared-versions");
+    let tree = workspace.snapshot().expect("a snapshot").tree;
+    // The base version of both kinds.
+    fork(repo, &workspace, tree, "shared-first");
+    let with_ignored = repo.folder.path().join("with-ignored");
+    for nth in 0..IGNORED_FILES {
+        let directory = with_ignored.join(format!("node_modules/package{}/lib{}", nth / 500, nth / 50 % 10));
+        fs::create_dir_all(&directory).expect("a directory");
+        fs::write(directory.join(format!("{nth}.js")), format!("module {nth}\n")).expect("a file");
+    }
+    fs::write(with_ignored.join(".gitignore"), "node_modules/\n").expect("a file");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let mut nth = 0;
+    let mut share = |ignored: &[PathBuf], line: &str| {
+        nth += 1;
+        let name = format!("shared{nth}");
+        let fork = fork(repo, &workspace, tree, &name);
+        let share = ForkShare::of(fork.root());
+        let prepare = |path: &PathBuf| SharedDir {
+            path: path.clone(),
+            changes: share.prepare(fork.objects(), path).expect("shared"),
+        };
+        let original = with_ignored.canonicalize().expect("a path");
+        let shared = SharedDirs { original, directories: ignored.iter().map(prepare).collect() };
+        let sandbox = Sandbox::isolated(&with_ignored).with_shared(fork.root(), &shared).expect("a sandbox");
+        let output = runtime.block_on(sandbox.run(&rath_sandbox::Command::shell(line))).expect("it runs");
+        assert_eq!(output.stdout.text(), "there\n", "{}", output.stderr.text());
+    };
+    let share = std::cell::RefCell::new(&mut share);
+    let with = || {
+        let ignored = IgnoredPaths::find(&with_ignored).expect("found").directories;
+        (share.borrow_mut())(
+            &ignored,
+            "echo x > node_modules/new && test -e node_modules/package99/lib9/49999.js && echo there",
+        );
+    };
+    let (with, without) = medians(9, with, || (share.borrow_mut())(&[], "echo there"));
+    eprintln!("  a fork and its first command: {with:.1?} with {IGNORED_FILES} ignored files, {without:.1?} without");
+    table.at_most("a fork with 50,000 ignored files, against one without", ratio(with, without), 2.0);
 }
 
 fn fork(repo: &BenchRepo, workspace: &Workspace, tree: TreeId, name: &str) -> Workspace {

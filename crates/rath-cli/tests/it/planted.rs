@@ -80,6 +80,12 @@ fn no_planted_link_is_followed() {
         ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work", "victim"),
         ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work/work", "victim"),
         ("work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/lock", "victim/new"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/directories", "victim/new"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules/upper", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules/work", "victim"),
+        ("work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules/work/work", "victim"),
         ("workspace/versions/1111111111111111111111111111111111111111/files", "victim"),
         ("put-back/01a1e4b8-c88a-75db-b768-3630c01321da", "victim"),
     ];

@@ -2,7 +2,11 @@
 //! repositories without a working tree, and the hooks and settings that repositories name.
 
 use std::collections::BTreeSet;
+#[cfg(target_os = "linux")]
+use std::ffi::OsStr;
 use std::io::ErrorKind as ErrorKindIo;
+#[cfg(target_os = "linux")]
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -108,6 +112,49 @@ impl NestedProjects {
             nested.find_named(&workspace, &repositories, mounts);
             nested.find_own_settings(&workspace);
             nested.find_settings(&workspace, &[]);
+        }
+        Ok(nested)
+    }
+
+    /// Finds every `.rath` in a directory whose repositories need no protection: no command can change them. A directory that cannot be
+    /// listed counts as one. This is faster than [`find`](Self::find), since files are not looked at.
+    #[cfg(target_os = "linux")]
+    pub(super) fn find_rath_dirs(directory: &Path) -> Result<Self> {
+        use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat, statat};
+        use rustix::io::Errno;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (mut nested, mut buffer) = (NestedProjects::default(), Vec::with_capacity(1 << 16));
+        let mut below = vec![PathBuf::new()];
+        while let Some(inner) = below.pop() {
+            let opened = match openat(CWD, directory.join(&inner), flags, Mode::empty()) {
+                Ok(opened) => opened,
+                Err(errno) if inner == Path::new("") => return Err(std::io::Error::from(errno).into()),
+                Err(Errno::ACCESS) => {
+                    nested.rath.extend(NestedPath::new(directory, inner));
+                    continue;
+                }
+                // It has gone meanwhile.
+                Err(_) => continue,
+            };
+            let mut entries = RawDir::new(&opened, buffer.spare_capacity_mut());
+            while let Some(Ok(entry)) = entries.next() {
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                let is_dir = match entry.file_type() {
+                    FileType::Directory => name != "." && name != "..",
+                    FileType::Unknown => {
+                        let stat = statat(&opened, entry.file_name(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+                        stat.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Directory)
+                            && name != "."
+                            && name != ".."
+                    }
+                    _ => false,
+                };
+                if is_rath_dir(name) && entry.file_type() != FileType::Symlink {
+                    nested.rath.extend(NestedPath::new(directory, inner.join(name)));
+                } else if is_dir {
+                    below.push(inner.join(name));
+                }
+            }
         }
         Ok(nested)
     }

@@ -57,10 +57,18 @@ pub(super) struct OpeningState {
 impl OpeningState {
     /// Returns the projects in a directory. They are looked for at the first use, and again if one of them has moved.
     fn projects_in(&mut self, directory: &Path, mounts: &MountTable) -> Result<Arc<NestedProjects>> {
+        self.get_or_find(directory, || NestedProjects::find(directory, mounts))
+    }
+
+    fn get_or_find(
+        &mut self,
+        directory: &Path,
+        find: impl FnOnce() -> Result<NestedProjects>,
+    ) -> Result<Arc<NestedProjects>> {
         match self.projects.get(directory) {
             Some(known) if known.is_current(directory) => Ok(known.clone()),
             _ => {
-                let found = Arc::new(NestedProjects::find(directory, mounts)?);
+                let found = Arc::new(find()?);
                 self.projects.insert(directory.to_owned(), found.clone());
                 Ok(found)
             }
@@ -228,7 +236,11 @@ impl IsolatedOptions {
                 self.refuse_commit(shared)?;
                 let hidden = found.shared.iter().flat_map(|found| mounts.places_with_parts(&found.path));
                 let original = Root::open(&shared.original)?.hiding(hidden);
-                Some(ShownDirs::find(shared, original, projects_in))
+                let rath_dirs_in = |directory: &Path| {
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    state.get_or_find(directory, || NestedProjects::find_rath_dirs(directory))
+                };
+                Some(ShownDirs::find(shared, original, rath_dirs_in))
             }
             None => None,
         };

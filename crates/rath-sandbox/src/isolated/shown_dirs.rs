@@ -20,7 +20,7 @@ use crate::{SharedDir, SharedDirs};
 pub(super) struct ShownDirs {
     /// The workspace, without the files that are hidden.
     root: Root,
-    /// Each directory that is there, with the projects in it.
+    /// Each directory that is there, with every `.rath` in it.
     directories: Vec<(SharedDir, Arc<NestedProjects>)>,
     /// Every `.rath` in the directories, relative to the workspace.
     rath: Vec<PathBuf>,
@@ -42,7 +42,7 @@ impl ShownDirs {
     pub(super) fn find(
         shared: &SharedDirs,
         root: Root,
-        projects_in: impl Fn(&Path) -> Result<Arc<NestedProjects>>,
+        rath_dirs_in: impl Fn(&Path) -> Result<Arc<NestedProjects>>,
     ) -> Self {
         let (mut directories, mut rath) = (Vec::new(), Vec::new());
         for shared in &shared.directories {
@@ -51,7 +51,7 @@ impl ShownDirs {
                 continue;
             }
             // A `.git` holds no projects, and may be a file.
-            let nested = if shared.changes.is_some() { projects_in(&directory) } else { Ok(Arc::default()) };
+            let nested = if shared.changes.is_some() { rath_dirs_in(&directory) } else { Ok(Arc::default()) };
             let Ok(nested) = nested else { continue };
             rath.extend(nested.rath.iter().map(|nested| shared.path.join(&nested.path)));
             directories.push((shared.clone(), nested));

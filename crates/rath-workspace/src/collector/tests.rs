@@ -1,10 +1,11 @@
 //! A collection removes what is not kept, and nothing else.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::Workspace;
+use crate::{CopyBudget, CopyOutcome, ForkShare, Workspace};
 
 /// A directory with versions.
 struct Project {
@@ -235,6 +236,78 @@ fn files_that_no_tree_holds_are_named() {
     let found = files();
     assert_eq!((found.tree, found.untracked_count), (tree, 3));
     assert_eq!(found.untracked, ["d0/a.log", "target/program", ".rath/below/rath.db"]);
+}
+
+#[test]
+fn what_a_fork_shares_is_removed_with_it_and_its_own_files_are_named() {
+    let project = Project::new();
+    fs::write(project.root().join(".gitignore"), "target\nvendor\n").expect("written");
+    let tree = project.version(3, "one");
+    for (path, text) in [("target/program", "built"), ("vendor/a", "copied"), ("vendor/b", "copied")] {
+        fs::create_dir_all(project.root().join(path).parent().expect("a directory")).expect("a directory");
+        fs::write(project.root().join(path), text).expect("written");
+    }
+    let objects = Objects::open(&project.versions()).expect("versions");
+    let workspace =
+        Workspace::open(&project.root(), &objects, &project.versions().join("index/root")).expect("a workspace");
+    let fork = project.root().join(".rath/work/fork");
+    drop(workspace.fork(tree, &fork, &project.versions().join("index/fork")).expect("a fork"));
+    let share = ForkShare::of(&fork);
+    let changes = share.prepare(&objects, Path::new("target")).expect("prepared").expect("free");
+    let mut budget = CopyBudget::detect(&fork);
+    let copied = share.copy(&objects, &project.root(), Path::new("vendor"), &mut budget).expect("copied");
+    assert_eq!(copied, CopyOutcome::Copied);
+    // The kernel leaves a directory that its owner cannot list.
+    fs::create_dir_all(changes.join("work/work")).expect("a directory");
+    fs::set_permissions(changes.join("work/work"), PermissionsExt::from_mode(0o000)).expect("permissions");
+    drop((workspace, objects));
+    let collector = || Collector::open(&project.versions(), CollectMode::Remove).expect("opened").expect("not in use");
+    let files = || collector().fork_files(&fork).expect("read");
+    assert_eq!(files(), ForkFiles { tree, untracked: Vec::new(), untracked_count: 0 });
+    // Neither is part of a tree, also if git ignores it no longer.
+    fs::write(changes.join("upper/new"), "new").expect("written");
+    fs::write(fork.join("vendor/a"), "changed").expect("written");
+    let found = files();
+    assert_eq!((found.tree, found.untracked), (tree, ["target/new", "vendor/a"].map(str::to_owned).to_vec()));
+    fs::write(fork.join(".gitignore"), "").expect("written");
+    assert_eq!(files().untracked_count, 2);
+    collector().remove_fork(&fork).expect("removed");
+    assert!(!fork.exists() && !share.folder().exists());
+    // As a collection leaves it that is killed before the end.
+    fs::create_dir_all(share.folder()).expect("a directory");
+    assert!(Collector::is_remnant(&fork));
+    collector().remove_fork(&fork).expect("removed");
+    assert!(!share.folder().exists());
+}
+
+#[test]
+fn a_directory_that_is_too_large_is_not_copied_and_no_copy_leads_to_the_original() {
+    let project = Project::new();
+    let (root, fork) = (project.root(), project.folder.path().join("fork"));
+    for directory in [root.join("large"), root.join("small/below"), fork.clone()] {
+        fs::create_dir_all(directory).expect("a directory");
+    }
+    let file = fs::File::create(root.join("large/file")).expect("a file");
+    file.set_len(CopyBudget::MAX_BYTES + 1).expect("a sparse file");
+    fs::write(root.join("small/below/file"), "one").expect("written");
+    fs::hard_link(root.join("small/below/file"), root.join("small/hard")).expect("a link");
+    std::os::unix::fs::symlink(root.join("small/below/file"), root.join("small/absolute")).expect("a link");
+    std::os::unix::fs::symlink("below/file", root.join("small/relative")).expect("a link");
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("small/socket")).expect("a socket");
+    let objects = Objects::open(&project.versions()).expect("versions");
+    let (share, mut budget) = (ForkShare::of(&fork), CopyBudget::detect(&fork));
+    let mut copy = |path: &str| share.copy(&objects, &root, Path::new(path), &mut budget).expect("tried");
+    if !disk::can_share_blocks(&fork) {
+        assert_eq!(copy("large"), CopyOutcome::TooLarge);
+    }
+    assert_eq!(copy("small"), CopyOutcome::Copied);
+    assert_eq!(copy("small"), CopyOutcome::InTheWay);
+    for name in ["hard", "absolute", "relative", "below/file"] {
+        fs::write(fork.join("small").join(name), "two").expect("written");
+        assert_eq!(fs::read_to_string(root.join("small/below/file")).expect("read"), "one", "{name}");
+    }
+    assert!(!fork.join("small/socket").exists() && !fork.join("large").exists());
+    assert_eq!(share.directories(), [PathBuf::from("small")]);
 }
 
 #[test]

@@ -107,18 +107,20 @@ impl SharingSandbox {
         let chosen = choose(&root, &ignored, &shared_before, &mut unshared);
         let has_mounts = sandbox.with_shared(&fork, &SharedDirs::default()).is_some();
         let has_overlays = has_mounts && share.can_overlay();
-        let (mut shown, mut budget) = (Vec::new(), CopyBudget::detect(&fork));
+        let (mut shown, mut budget) = (Vec::new(), None);
         for path in chosen {
             let shared = match has_overlays {
                 true => share.prepare(objects, &path).map(|changes| match changes {
                     Some(changes) => Ok(shown.push(SharedDir { path: path.clone(), changes: Some(changes) })),
                     None => Err(UnsharedReason::InTheWay),
                 }),
-                false => share.copy(objects, &root, &path, &mut budget).map(|outcome| match outcome {
-                    CopyOutcome::Copied => Ok(()),
-                    CopyOutcome::InTheWay => Err(UnsharedReason::InTheWay),
-                    CopyOutcome::TooLarge => Err(UnsharedReason::TooLarge),
-                }),
+                false => share
+                    .copy(objects, &root, &path, budget.get_or_insert_with(|| CopyBudget::detect(&fork)))
+                    .map(|outcome| match outcome {
+                        CopyOutcome::Copied => Ok(()),
+                        CopyOutcome::InTheWay => Err(UnsharedReason::InTheWay),
+                        CopyOutcome::TooLarge => Err(UnsharedReason::TooLarge),
+                    }),
             };
             let mut reason =
                 shared.unwrap_or_else(|error| Err(UnsharedReason::Failed(Error::from(error).message()))).err();

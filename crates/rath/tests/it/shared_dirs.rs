@@ -226,3 +226,40 @@ fn a_fork_that_is_opened_again_has_its_changes() {
         close(fork, store);
     }
 }
+
+/// A library from PyPI, whose tests need packages in a `.venv` that git ignores.
+#[test]
+#[ignore = "needs a Python project with a `.venv`, named by RATH_PROJECT: see CONTRIBUTING.md"]
+fn the_tests_of_a_real_project_run_in_a_fork_and_in_a_bisection() {
+    let original = std::env::var_os("RATH_PROJECT").expect("RATH_PROJECT names a directory");
+    for is_isolated in [true, false] {
+        let folder = rath_test_support::temp_dir();
+        let project = folder.path().join("project");
+        printed(rath_test_support::program("cp").arg("-a").arg(&original).arg(&project));
+        std::fs::write(project.join(".gitignore"), ".venv/\n__pycache__/\n.pytest_cache/\n").expect("written");
+        [&["init", "-q"][..], &["add", "."], &["commit", "-qm", "One."]]
+            .iter()
+            .for_each(|words| _ = git(&project, words));
+        let sandbox = if is_isolated { Sandbox::isolated(&project) } else { Sandbox::local(&project) };
+        let uri = sandbox.uri().to_owned();
+        let rounds: &[&[&str]] = &[
+            &["echo '# a note' >> sqlparse/sql.py"],
+            &["sed -i 's/^def split(/def cut(/' sqlparse/__init__.py"],
+            &["echo '# another note' >> sqlparse/sql.py"],
+        ];
+        let session = work(Session::user("go").to(sandbox), rounds);
+        let before = state(&project.join(".venv"));
+        let tests = "PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests";
+        let mended =
+            format!("sed -i 's/^def cut(/def split(/' sqlparse/__init__.py; {tests} | tail -1; git status --short");
+        let fork = work(session.fork(), &[&[&mended]]);
+        let out = outputs(&fork);
+        assert!(out.contains(" passed") && !out.contains(" failed"), "{uri}: {out}");
+        assert!(!out.contains("sqlparse/__init__.py") && out.contains("M sqlparse/sql.py"), "{uri}: {out}");
+        let found = block_on(session.bisect(&["sh", "-c", tests].map(str::to_owned))).expect("a search");
+        let step = session.as_record().find(found.step.expect("found")).expect("a step");
+        let (call, _) = rath::view::find_call(step).expect("a call");
+        assert!(call.arguments.to_string().contains("def cut"), "{uri}: {call:?}");
+        assert_eq!(state(&project.join(".venv")), before, "{uri}");
+    }
+}

@@ -64,6 +64,22 @@ const LINKS: &[(&str, &str, &str)] = &[
         "victim/",
     ),
     ("a link inside that layer", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/work/work", "victim/"),
+    ("a link for the folder of what a fork shares", "work/01a1e4b8-c88a-75db-b768-3630c01321da.shared", "victim/"),
+    (
+        "a link for the list of what a fork shares",
+        "work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/directories",
+        "victim/new",
+    ),
+    (
+        "a link for the changes to what a fork shares",
+        "work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules/upper",
+        "victim/",
+    ),
+    (
+        "a link for what the system works in there",
+        "work/01a1e4b8-c88a-75db-b768-3630c01321da.shared/node_modules/work",
+        "victim/",
+    ),
     ("a link for the lock of a fork", "work/01a1e4b8-c88a-75db-b768-3630c01321da.layers/lock", "victim/new"),
     (
         "a link for the files of a base version",
