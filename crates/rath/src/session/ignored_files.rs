@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use crate::sandbox::{Sandbox, SharedDir, SharedDirs, private_paths_in};
-use crate::session::{Error, Result};
+use crate::session::Result;
 use crate::workspace::{CopyBudget, CopyOutcome, ForkShare, IgnoredPaths, Objects};
 
 /// A file or directory of the user's directory that git ignores, and that a fork does not have.
@@ -101,55 +101,77 @@ impl SharingSandbox {
         let (root, fork) = (root.canonicalize()?, fork.canonicalize()?);
         let Some(plain) = sandbox.with_directory(&fork) else { return Ok(None) };
         let share = ForkShare::of(&fork);
-        let mut unshared = Vec::new();
-        let ignored = IgnoredPaths::find(&root)?;
-        let shared_before = share.directories();
-        let chosen = choose(&root, &ignored, &shared_before, &mut unshared);
+        let (shared_before, mut unshared) = (share.directories(), Vec::new());
+        let chosen = choose(&root, &IgnoredPaths::find(&root)?, &shared_before, &mut unshared);
         let has_mounts = sandbox.with_shared(&fork, &SharedDirs::default()).is_some();
         let has_overlays = has_mounts && share.can_overlay();
-        let (mut shown, mut budget) = (Vec::new(), None);
+        let mut sharing =
+            Sharing { root: &root, fork: &fork, share, objects, has_overlays, budget: None, shown: Vec::new() };
         for path in chosen {
-            let shared = match has_overlays {
-                true => share.prepare(objects, &path).map(|changes| match changes {
-                    Some(changes) => Ok(shown.push(SharedDir { path: path.clone(), changes: Some(changes) })),
-                    None => Err(UnsharedReason::InTheWay),
-                }),
-                false => share
-                    .copy(objects, &root, &path, budget.get_or_insert_with(|| CopyBudget::detect(&fork)))
-                    .map(|outcome| match outcome {
-                        CopyOutcome::Copied => Ok(()),
-                        CopyOutcome::InTheWay => Err(UnsharedReason::InTheWay),
-                        CopyOutcome::TooLarge => Err(UnsharedReason::TooLarge),
-                    }),
-            };
-            let mut reason =
-                shared.unwrap_or_else(|error| Err(UnsharedReason::Failed(Error::from(error).message()))).err();
+            let mut reason = sharing.add(&path).unwrap_or_else(|error| Some(UnsharedReason::Failed(error.message())));
             // A copy that was made before.
             reason = reason.filter(|it| *it != UnsharedReason::InTheWay || !shared_before.contains(&path));
-            if has_mounts
-                && reason == Some(UnsharedReason::TooLarge)
-                && share.prepare_read_only(objects, &root, &path)?
-            {
-                shown.push(SharedDir { path: path.clone(), changes: None });
+            if has_mounts && reason == Some(UnsharedReason::TooLarge) && sharing.add_read_only(&path)? {
                 reason = Some(UnsharedReason::ReadOnly);
             }
             unshared.extend(reason.map(|reason| UnsharedPath::new(&path, reason)));
         }
+        let git = Path::new(GIT_DIR);
         if has_mounts {
-            if share.prepare_read_only(objects, &root, Path::new(GIT_DIR))? {
-                shown.push(SharedDir { path: GIT_DIR.into(), changes: None });
-            }
+            sharing.add_read_only(git)?;
         // In a directory with a `.git`, Landlock alone would not let commands create files.
-        } else if sandbox.uri().starts_with("local:") && root.join(GIT_DIR).exists() {
+        } else if sandbox.uri().starts_with("local:") && root.join(git).exists() {
             let reason = UnsharedReason::Failed("a part of another repository".to_owned());
-            let is_copied = share.copy_repository(objects, &root)?;
-            unshared.extend((!is_copied).then(|| UnsharedPath::new(Path::new(GIT_DIR), reason)));
+            let is_copied = sharing.share.copy_repository(objects, &root)?;
+            unshared.extend((!is_copied).then(|| UnsharedPath::new(git, reason)));
         }
-        let sandbox = match shown.is_empty() {
+        let (left_out, directories) = (sharing.share.directories(), sharing.shown);
+        let sandbox = match directories.is_empty() {
             true => plain,
-            false => sandbox.with_shared(&fork, &SharedDirs { original: root, directories: shown }).unwrap_or(plain),
+            false => sandbox.with_shared(&fork, &SharedDirs { original: root, directories }).unwrap_or(plain),
         };
-        Ok(Some(SharingSandbox { sandbox, left_out: share.directories(), unshared }))
+        Ok(Some(SharingSandbox { sandbox, left_out, unshared }))
+    }
+}
+
+/// The directories that a fork shares so far.
+struct Sharing<'a> {
+    root: &'a Path,
+    fork: &'a Path,
+    share: ForkShare,
+    objects: &'a Objects,
+    has_overlays: bool,
+    /// The budget for copies, from the first one on.
+    budget: Option<CopyBudget>,
+    /// The directories that the sandbox shows by mounts.
+    shown: Vec<SharedDir>,
+}
+
+impl Sharing<'_> {
+    /// Shares a directory, and returns the reason if it cannot be shared.
+    fn add(&mut self, path: &Path) -> Result<Option<UnsharedReason>> {
+        if self.has_overlays {
+            let Some(changes) = self.share.prepare(self.objects, path)? else {
+                return Ok(Some(UnsharedReason::InTheWay));
+            };
+            self.shown.push(SharedDir { path: path.to_owned(), changes: Some(changes) });
+            return Ok(None);
+        }
+        let budget = self.budget.get_or_insert_with(|| CopyBudget::detect(self.fork));
+        Ok(match self.share.copy(self.objects, self.root, path, budget)? {
+            CopyOutcome::Copied => None,
+            CopyOutcome::InTheWay => Some(UnsharedReason::InTheWay),
+            CopyOutcome::TooLarge => Some(UnsharedReason::TooLarge),
+        })
+    }
+
+    /// Shows a file or a directory that nothing can change, and returns false if that is not possible.
+    fn add_read_only(&mut self, path: &Path) -> Result<bool> {
+        let is_prepared = self.share.prepare_read_only(self.objects, self.root, path)?;
+        if is_prepared {
+            self.shown.push(SharedDir { path: path.to_owned(), changes: None });
+        }
+        Ok(is_prepared)
     }
 }
 
