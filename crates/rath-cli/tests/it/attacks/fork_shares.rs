@@ -1,7 +1,7 @@
 //! Commands in a fork that change the user's dependencies or repository through what the fork shares, or read there what is hidden.
 //! Without the guard the same commands run in the project itself, in `local:`.
 
-use super::place::{CANARY, EVIL, Place, results, shell};
+use super::place::{CANARY, EVIL, Place, printed, results, shell};
 use super::{Attack, Guard, HoldsIn, Observation, Plane, SandboxKind, Trial};
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -95,4 +95,25 @@ fn run_line(place: &Place, guard: Guard, uri: &str, line: &str) -> String {
     let resumed = place.rath(&[&["resume", &session, "More.", &model, &script][..], &common, fork].concat());
     assert!(resumed.status.success(), "{}", results(&resumed));
     results(&resumed)
+}
+
+#[test]
+fn a_run_a_check_and_a_bisection_name_what_they_are_without() {
+    let place = place_with_dependencies();
+    place.write("work/.gitignore", "node_modules/\n.env\n");
+    place.write("work/.env", "KEY=1\n");
+    let [model, script] = place.script(&[serde_json::json!({"calls": [shell("touch broken")]})]);
+    let run = place.rath(&["run", "Go.", &model, &script, "--mode", "full"]);
+    let note = "git ignores these, and";
+    assert!(run.status.success() && !printed(&run).contains(note), "{}", printed(&run));
+    let session = place.session();
+    let [model, script] = place.script(&[serde_json::json!({"calls": [shell("cat node_modules/dep/index.js")]})]);
+    let fork = place.rath(&["resume", &session, "More.", "--fork", &model, &script, "--mode", "full"]);
+    let check = place.rath(&["check", "test -e node_modules/dep"]);
+    let bisect = place.rath(&["bisect", &session, "--", "sh", "-c", "test -e node_modules/dep && test ! -e broken"]);
+    for (output, place) in [(fork, "this branch works"), (check, "the check ran"), (bisect, "the command ran")] {
+        let text = printed(&output);
+        let wanted = format!("note: {note} {place} without them: .env (a single file)");
+        assert!(output.status.success() && text.contains(&wanted), "{text}");
+    }
 }
