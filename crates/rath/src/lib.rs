@@ -83,8 +83,7 @@ pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
     Ask, Author, Bisected, Blame, Certainty, Certificate, CheckoutReport, Difference, Error, Event, EventKind, Line,
-    Origin, PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange, UnsharedPath,
-    UnsharedReason,
+    Origin, PlacedFiles, Result, Resumed, Session, StoredSession, ToolChange, UnsharedPath, UnsharedReason,
 };
 pub use store::Store;
 
