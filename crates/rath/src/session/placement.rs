@@ -149,7 +149,7 @@ impl Session {
     /// [`check_directory`]: Session::check_directory
     pub(crate) async fn require_place(&self) -> Result<()> {
         let is_in_use = self.live.place.within.is_some() || self.assigned_dir().is_some();
-        if is_in_use || self.is_guest() || self.replaying().is_some() {
+        if is_in_use || self.is_guest() || self.replaying().is_some() || self.place().is_none() {
             return Ok(());
         }
         self.check_directory().await
