@@ -253,6 +253,17 @@ impl ForkShare {
         Ok(true)
     }
 
+    /// Gives the fork a `.git` that leads nowhere, so that git does not find the repository of a directory above it.
+    pub fn close_repository(&self, objects: &Objects) -> Result<()> {
+        let (path, failed) = (Path::new(".git"), |error| objects::io_error(&self.fork, "write `.git` to", error));
+        if !self.is_free(path) {
+            return Ok(());
+        }
+        self.add(objects, path)?;
+        let _ = fs::remove_dir(self.fork.join(path));
+        fs::write(self.fork.join(path), "gitdir: nowhere\n").map_err(failed)
+    }
+
     /// Calls `each` with every file in the shared directories that is the fork's own: in the folders for changes, and of copies those
     /// that differ from the originals by their metadata. The paths are relative to the fork.
     pub(crate) fn own_files(&self, original: &Path, each: &mut dyn FnMut(&Path)) {

@@ -51,7 +51,8 @@ impl ShownDirs {
                 continue;
             }
             // A `.git` holds no projects, and may be a file.
-            let nested = if shared.changes.is_some() { rath_dirs_in(&directory) } else { Ok(Arc::default()) };
+            let is_git = shared.path == Path::new(".git");
+            let nested = if is_git { Ok(Arc::default()) } else { rath_dirs_in(&directory) };
             let Ok(nested) = nested else { continue };
             rath.extend(nested.rath.iter().map(|nested| shared.path.join(&nested.path)));
             directories.push((shared.clone(), nested));
@@ -91,8 +92,10 @@ impl ShownDirs {
     /// Reads a part of a file; none if the path is in none of the directories. The path has no links.
     pub(super) fn read(&self, path: &Path, range: ByteRange) -> Option<Result<Vec<u8>>> {
         Some(match self.layer(path)? {
-            Layer::Changes { shared, rest, .. } => changes(shared).and_then(|root| root.read(&text(&rest), range)),
-            Layer::Original(path) => self.original_path(&path).and_then(|path| self.root.read(&path, range)),
+            Layer::Changes { shared, rest, .. } => {
+                changes(shared).and_then(|root| root.read(&without_links(&root, &rest)?, range))
+            }
+            Layer::Original(path) => without_links(&self.root, &path).and_then(|path| self.root.read(&path, range)),
             Layer::Removed => Err(missing(path)),
         })
     }
@@ -116,10 +119,10 @@ impl ShownDirs {
             Layer::Removed => return Some(Err(missing(path))),
             // Its own files hide those of the workspace.
             Layer::Changes { hides_original: true, .. } => Ok(Vec::new()),
-            _ => self.original_path(path).and_then(|path| self.root.list(&path)),
+            _ => without_links(&self.root, path).and_then(|path| self.root.list(&path)),
         };
         let Some(changed) = changed else { return Some(original) };
-        let own = match changes(shared).and_then(|root| root.list(&text(rest))) {
+        let own = match changes(shared).and_then(|root| root.list(&without_links(&root, rest)?)) {
             Ok(own) => own,
             Err(error) => return Some(Err(error)),
         };
@@ -135,8 +138,10 @@ impl ShownDirs {
         Some(match self.layer(path)? {
             // The directory as a whole.
             Layer::Changes { rest, .. } if rest.as_os_str().is_empty() => self.root.stat(&text(path)),
-            Layer::Changes { shared, rest, .. } => changes(shared).and_then(|root| root.stat(&text(&rest))),
-            Layer::Original(path) => self.original_path(&path).and_then(|path| self.root.stat(&path)),
+            Layer::Changes { shared, rest, .. } => {
+                changes(shared).and_then(|root| root.stat(&without_links(&root, &rest)?))
+            }
+            Layer::Original(path) => without_links(&self.root, &path).and_then(|path| self.root.stat(&path)),
             Layer::Removed => Ok(None),
         })
     }
@@ -165,19 +170,16 @@ impl ShownDirs {
         }
         Some(Layer::Changes { shared, rest: rest.to_owned(), hides_original })
     }
+}
 
-    /// Returns the path of a file in the workspace, as text. A link in it may lead to another file of the shown directory only: the
-    /// other files of the workspace are not those of this sandbox.
-    fn original_path(&self, path: &Path) -> Result<String> {
-        let resolved = self.root.resolve(&text(path))?;
-        match self.find_dir(&resolved).map(|(shared, _)| shared) == self.find_dir(path).map(|(shared, _)| shared) {
-            true => Ok(text(&resolved)),
-            false => {
-                let message = format!("`{}` is a link that leads out of its directory", path.display());
-                Err(Error::new(ErrorKind::OutsideWorkspace, message).with_hint("a command can follow it"))
-            }
-        }
+/// Returns a path as text, and fails if a name in it is a link: rules about files are asked about the path, and the file that the link
+/// leads to may be another one.
+fn without_links(root: &Root, path: &Path) -> Result<String> {
+    if root.resolve(&text(path))? == path {
+        return Ok(text(path));
     }
+    let message = format!("`{}` leads through a link in a directory that git ignores", path.display());
+    Err(Error::new(ErrorKind::OutsideWorkspace, message).with_hint("a command can follow it"))
 }
 
 /// Opens the folder with the changes of a directory.

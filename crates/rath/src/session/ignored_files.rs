@@ -120,10 +120,15 @@ impl SharingSandbox {
         if has_mounts {
             sharing.add_read_only(git)?;
         // In a directory with a `.git`, Landlock alone would not let commands create files.
-        } else if sandbox.uri().starts_with("local:") && root.join(git).exists() {
-            let reason = UnsharedReason::Failed("a part of another repository".to_owned());
-            let is_copied = sharing.share.copy_repository(objects, &root)?;
-            unshared.extend((!is_copied).then(|| UnsharedPath::new(git, reason)));
+        } else if sandbox.uri().starts_with("local:") {
+            let is_in_repository = root.ancestors().any(|above| above.join(git).exists());
+            let is_copied = root.join(git).exists() && sharing.share.copy_repository(objects, &root)?;
+            // The fork is below the user's directory, and git would find the repository there.
+            if !is_copied {
+                sharing.share.close_repository(objects)?;
+                let reason = UnsharedReason::Failed("a part of another repository".to_owned());
+                unshared.extend(is_in_repository.then(|| UnsharedPath::new(git, reason)));
+            }
         }
         let (left_out, directories) = (sharing.share.directories(), sharing.shown);
         let sandbox = match directories.is_empty() {

@@ -12,7 +12,7 @@ use crate::sandbox::{RATH_DIR, resolved};
 
 /// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files, and between
 /// them directories of rath's own: see [`inner_dirs`].
-const OWN_DIRS: [&str; 11] = [
+const OWN_DIRS: [&str; 12] = [
     "",
     "put-back",
     "sessions",
@@ -23,6 +23,7 @@ const OWN_DIRS: [&str; 11] = [
     "workspace/objects/info",
     "workspace/objects/pack",
     "workspace/tmp",
+    "workspace/updates",
     "workspace/versions",
 ];
 

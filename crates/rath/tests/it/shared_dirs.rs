@@ -196,6 +196,44 @@ fn rules_about_reading_hold_for_what_a_fork_shares() {
 }
 
 #[test]
+fn a_link_in_a_shared_directory_leads_around_no_rule() {
+    let project = project();
+    put(project.path(), "node_modules/dep/key.pem", "private\n");
+    std::os::unix::fs::symlink("key.pem", project.path().join("node_modules/dep/note.txt")).expect("a link");
+    std::os::unix::fs::symlink("dep", project.path().join("node_modules/other")).expect("a link");
+    let policy = Policy::new(Mode::Full).rule(Rule::new(Permission::Deny, "read *.pem").expect("a rule"));
+    let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["true"]]);
+    let read = |path: &str| serde_json::json!({"name": "read_file", "arguments": {"path": path}});
+    let paths = ["node_modules/dep/note.txt", "node_modules/other/note.txt", "node_modules/dep/index.js"];
+    let calls = serde_json::json!({"calls": paths.map(read)}).to_string();
+    let model = crate::support::script([calls.as_str(), r#"{"text": "done"}"#]);
+    let mut fork = session.fork().under(policy);
+    fork.push(Chunk::user("go on"));
+    let agent = Agent::new("Read.", &model).tool(rath::tool::builtin::ReadFile);
+    let out = outputs(&block_on(agent.run(fork)).expect("a run"));
+    assert!(!out.contains("private") && out.contains("module"), "{out}");
+}
+
+#[test]
+fn git_in_a_local_fork_finds_no_repository_above_it() {
+    let repository = folder(&[("package/a.txt", "one\n")]);
+    for words in [&["init", "-q", "-b", "main"][..], &["add", "."], &["commit", "-qm", "One."]] {
+        git(repository.path(), words);
+    }
+    put(repository.path(), "package/a.txt", "mine, not committed\n");
+    let package = repository.path().join("package");
+    let session = work(Session::user("go").to(Sandbox::local(&package)), &[&["true"]]);
+    let fork = work(session.fork(), &[&["git reset -q --hard; git rev-parse --show-toplevel; echo done"]]);
+    let out = outputs(&fork);
+    assert!(out.contains("fatal: not a git repository"), "{out}");
+    let argv = ["sh", "-c", "git reset -q --hard; exit 1"].map(str::to_owned);
+    block_on(session.bisect(&argv)).expect("a search");
+    assert_eq!(std::fs::read_to_string(package.join("a.txt")).expect("a file"), "mine, not committed\n");
+    assert_eq!(fork.unshared_paths().iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), [".git"]);
+    assert!(effects(&fork).is_empty(), "{}", effects(&fork));
+}
+
+#[test]
 fn a_directory_of_the_fork_itself_is_not_covered() {
     let project = folder(&[("vendor/a.txt", "tracked\n"), ("a.txt", "one\n")]);
     let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["echo 1 > a.txt"]]);
