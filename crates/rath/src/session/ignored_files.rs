@@ -123,8 +123,9 @@ impl SharingSandbox {
         } else if sandbox.uri().starts_with("local:") {
             let is_in_repository = root.ancestors().any(|above| above.join(git).exists());
             let is_copied = root.join(git).exists() && sharing.share.copy_repository(objects, &root)?;
-            // The fork is below the user's directory, and git would find the repository there.
-            if !is_copied {
+            let is_among_versions = objects.folder().canonicalize().is_ok_and(|folder| fork.starts_with(folder));
+            // The fork is below the user's directory, and git would find the repository there; in a temporary copy, the versions.
+            if !is_copied && (is_in_repository || is_among_versions) {
                 sharing.share.close_repository(objects)?;
                 let reason = UnsharedReason::Failed("a part of another repository".to_owned());
                 unshared.extend(is_in_repository.then(|| UnsharedPath::new(git, reason)));
