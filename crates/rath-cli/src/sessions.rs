@@ -322,7 +322,7 @@ impl LoadedSession {
         let at =
             self.session.head().map(|step| format!(" at step {:.SHORT_ID_DIGITS$}", step.id())).unwrap_or_default();
         let message = format!("no files are recorded in session {}{at}", self.name);
-        Err(Failure::new(message, "files are recorded from the first call on that can write"))
+        Err(Failure::new(message, "files are recorded when an agent with tools runs in a sandbox"))
     }
 
     /// Turns an error of an operation on the session's files into a failure with a hint for the command line.

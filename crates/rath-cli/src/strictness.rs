@@ -285,7 +285,7 @@ impl RecordedPlace {
     fn path(&self) -> Option<String> {
         let sandbox = Sandbox::open(&format!("local:{}", self.directory)).ok()?;
         // It may be gone by now.
-        in_uri(resolved(&std::path::absolute(sandbox.directory()?).ok()?))
+        in_uri(resolved(sandbox.directory()?))
     }
 
     /// Returns the absolute paths of a relative one, and the relative paths of an absolute one in the directory, as they are in a URI.
@@ -296,11 +296,12 @@ impl RecordedPlace {
         }
         let Ok(sandbox) = Sandbox::open(&format!("isolated:{directory}?hide={path}")) else { return Vec::new() };
         let names = sandbox.hidden().iter().flat_map(|path| [path.clone(), resolved(path)]);
-        names.filter_map(|path| in_uri(path.strip_prefix(sandbox.directory()?).ok()?.to_owned())).collect()
+        let below = |path: PathBuf| Some(in_uri(path)?.strip_prefix(&directory)?.strip_prefix('/')?.to_owned());
+        names.filter_map(below).collect()
     }
 }
 
-/// Returns a path as it is in a URI.
+/// Returns an absolute path as it is in a URI.
 fn in_uri(path: PathBuf) -> Option<String> {
     Some(Sandbox::isolated(path).uri().strip_prefix("isolated:")?.to_owned())
 }

@@ -55,6 +55,7 @@ use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, SharedDirs, Sink};
 use crate::error::Result;
 use crate::files::Digest;
+use crate::uri::absolute;
 
 /// A sandbox that runs each command in namespaces of its own.
 ///
@@ -69,8 +70,8 @@ use crate::files::Digest;
 /// ```
 /// use rath_sandbox::{Isolated, Sandbox};
 ///
-/// let sandbox = Sandbox::new(Isolated::new("./").network().memory(1 << 30));
-/// assert_eq!(sandbox.uri(), "isolated:./?network=on&memory=1g");
+/// let sandbox = Sandbox::new(Isolated::new("/srv/app").network().memory(1 << 30));
+/// assert_eq!(sandbox.uri(), "isolated:/srv/app?network=on&memory=1g");
 /// ```
 #[derive(Debug)]
 pub struct Isolated {
@@ -114,8 +115,8 @@ impl Isolated {
     /// use rath_sandbox::{Isolated, Sandbox};
     ///
     /// # fn main() -> rath_sandbox::Result<()> {
-    /// let sandbox = Sandbox::new(Isolated::new("./").allow_host("crates.io")?.allow_host("*.crates.io")?);
-    /// assert_eq!(sandbox.uri(), "isolated:./?network=crates.io,*.crates.io");
+    /// let sandbox = Sandbox::new(Isolated::new("/srv/app").allow_host("crates.io")?.allow_host("*.crates.io")?);
+    /// assert_eq!(sandbox.uri(), "isolated:/srv/app?network=crates.io,*.crates.io");
     /// # Ok(())
     /// # }
     /// ```
@@ -126,7 +127,7 @@ impl Isolated {
 
     /// Lets commands write a file or a directory outside of the workspace.
     pub fn writable(mut self, path: impl Into<PathBuf>) -> Self {
-        self.options.writable.push(path.into());
+        self.options.writable.push(absolute(path));
         self.with_uri()
     }
 
@@ -175,7 +176,7 @@ impl Isolated {
 
     /// Shows a directory, read-only, that is hidden by default.
     pub fn show(mut self, path: impl Into<PathBuf>) -> Self {
-        self.options.shown.push(path.into());
+        self.options.shown.push(absolute(path));
         self.with_uri()
     }
 
@@ -214,8 +215,8 @@ impl Isolated {
     /// ```
     /// use rath_sandbox::{Isolated, Sandbox};
     ///
-    /// let sandbox = Sandbox::new(Isolated::new("./").without_namespaces());
-    /// assert_eq!(sandbox.uri(), "isolated:./?walls=landlock");
+    /// let sandbox = Sandbox::new(Isolated::new("/srv/app").without_namespaces());
+    /// assert_eq!(sandbox.uri(), "isolated:/srv/app?walls=landlock");
     /// ```
     pub fn without_namespaces(mut self) -> Self {
         self.options.walls = Walls::Landlock;

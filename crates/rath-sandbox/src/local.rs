@@ -10,7 +10,7 @@ use super::environment::environment;
 use super::limits::{ActiveLimits, Limits, PidScope};
 use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::root::Root;
-use super::uri::{UriOptions, UriWriter};
+use super::uri::{UriOptions, UriWriter, absolute};
 use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
 use crate::error::Result;
 #[cfg(target_os = "linux")]
@@ -24,13 +24,13 @@ use crate::files::Digest;
 /// and the variables that are added here or by the command. When a command ends, reaches its timeout or is dropped, all
 /// processes that it started are killed, daemons included.
 ///
-/// The directory is opened at the first use.
+/// The directory is opened at the first use. A relative path is relative to the working directory of the process now: the URI is absolute.
 ///
 /// ```
 /// use rath_sandbox::{Local, Sandbox};
 ///
-/// let sandbox = Sandbox::new(Local::new("./").file_size(1 << 30));
-/// assert_eq!(sandbox.uri(), "local:./?file_size=1g");
+/// let sandbox = Sandbox::new(Local::new("/srv/app").file_size(1 << 30));
+/// assert_eq!(sandbox.uri(), "local:/srv/app?file_size=1g");
 /// ```
 pub struct Local {
     directory: PathBuf,
@@ -60,7 +60,7 @@ impl Local {
     /// Creates a sandbox in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let local = Local {
-            directory: directory.into(),
+            directory: absolute(directory),
             uri: String::new(),
             limits: Limits::default(),
             env: Vec::new(),

@@ -82,6 +82,15 @@ impl<'a> UriOptions<'a> {
     }
 }
 
+/// Returns a path as a URI names it: absolute, so that the URI opens the same directory from everywhere. A path that has no text
+/// stays as it is.
+pub(super) fn absolute(path: impl Into<PathBuf>) -> PathBuf {
+    let path = path.into();
+    let absolute = std::path::absolute(&path).ok().filter(|absolute| absolute.to_str().is_some());
+    // Without a slash at the end.
+    absolute.map_or(path, |absolute| absolute.components().collect())
+}
+
 /// A URI that is being written, and the separator before its next option.
 pub(super) struct UriWriter(String, char);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rath_sandbox::{Registry, Sandbox};
 
-/// The place where a session's tools run: the URI of a sandbox, such as `local:./`.
+/// The place where a session's tools run: the URI of a sandbox, such as `local:/srv/app`. Its paths are absolute if this version recorded it.
 ///
 /// Returned by [`Session::place`](crate::Session::place).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

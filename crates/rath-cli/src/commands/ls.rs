@@ -6,6 +6,7 @@ use rath::Usage;
 use rath::chunk::Call;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
+use rath::sandbox::Sandbox;
 use rath::store::{BranchSummary, Holder, Store};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
 
@@ -31,16 +32,22 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
     list.retain(|listed| args.all || listed.is_tip);
     list.sort_by_key(|listed| listed.at);
     let mut holders = HolderCache::default();
+    let mut places = Vec::with_capacity(list.len());
+    for listed in &list {
+        places.push(place(&store, listed).await);
+    }
     if args.json {
         output::data(|out| {
-            list.iter().try_for_each(|listed| output::json_line(out, &ListedJson::new(listed, &mut holders)))
+            let mut rows = list.iter().zip(&places);
+            rows.try_for_each(|(listed, place)| output::json_line(out, &ListedJson::new(listed, place, &mut holders)))
         })?;
     } else {
         let mut states = Vec::with_capacity(list.len());
         for listed in &list {
             states.push(state(&store, listed, &mut holders).await);
         }
-        output::text(|out| print(out, &list, &states))?;
+        let elsewhere: Vec<_> = places.iter().map(|place| place.as_deref().and_then(elsewhere)).collect();
+        output::text(|out| print(out, &list, &states, &elsewhere))?;
     }
     let misplaced = misplaced_files(&store, &args.store).await?;
     misplaced.iter().for_each(|text| output::warning(text));
@@ -86,26 +93,46 @@ pub(super) async fn misplaced_files(store: &Store, arg: &StoreArg) -> Result<Opt
     })
 }
 
-fn print(out: &mut dyn Write, list: &[BranchSummary], states: &[String]) -> io::Result<()> {
+fn print(
+    out: &mut dyn Write,
+    list: &[BranchSummary],
+    states: &[String],
+    elsewhere: &[Option<String>],
+) -> io::Result<()> {
     let rows: Vec<_> = list
         .iter()
         .zip(states)
-        .map(|(listed, state)| {
+        .zip(elsewhere)
+        .map(|((listed, state), elsewhere)| {
             let Usage { input, output, .. } = listed.totals.usage;
-            (listed, output::grouped(input.saturating_add(output)), state)
+            (listed, output::grouped(input.saturating_add(output)), state, elsewhere)
         })
         .collect();
-    let token_width = rows.iter().map(|(_, tokens, _)| tokens.len()).max().unwrap_or_default();
-    let state_width = rows.iter().map(|(_, _, state)| state.chars().count()).max().unwrap_or_default();
-    rows.iter().try_for_each(|(listed, tokens, state)| {
+    let token_width = rows.iter().map(|(_, tokens, ..)| tokens.len()).max().unwrap_or_default();
+    let state_width = rows.iter().map(|(_, _, state, _)| state.chars().count()).max().unwrap_or_default();
+    rows.iter().try_for_each(|(listed, tokens, state, elsewhere)| {
         let at = listed.at.map(output::minute).unwrap_or_default();
+        let place = elsewhere.as_ref().map(|place| format!("  in {place}")).unwrap_or_default();
         writeln!(
             out,
-            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}",
+            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}{place}",
             listed.branch.short(),
             preview(&listed.title),
         )
     })
+}
+
+/// Returns the place of a session.
+async fn place(store: &Store, listed: &BranchSummary) -> Option<String> {
+    store.read(listed.branch).await.ok()?.session.place().map(|place| place.to_string())
+}
+
+/// Returns the directory of a place, or its URI, if it is not the current directory.
+fn elsewhere(place: &str) -> Option<String> {
+    let sandbox = Sandbox::open(place).ok();
+    let Some(directory) = sandbox.as_ref().and_then(Sandbox::directory) else { return Some(preview(place)) };
+    let is_current = std::env::current_dir().is_ok_and(|current| current == directory);
+    (!is_current).then(|| output::home_path(directory))
 }
 
 /// Describes how far a session is: running, done, or stopped before or during which call.
@@ -172,6 +199,8 @@ struct ListedJson<'a> {
     open_calls: u64,
     is_tip: bool,
     written_by: Option<WriterJson<'a>>,
+    /// The sandbox that its tools run in.
+    place: Option<&'a str>,
     title: &'a str,
 }
 
@@ -184,7 +213,7 @@ struct WriterJson<'a> {
 }
 
 impl<'a> ListedJson<'a> {
-    fn new(listed: &'a BranchSummary, holders: &mut HolderCache) -> Self {
+    fn new(listed: &'a BranchSummary, place: &'a Option<String>, holders: &mut HolderCache) -> Self {
         let (next, open_calls) = match listed.totals.pending {
             PendingWork::Nothing => ("done", 0),
             PendingWork::Model => ("model", 0),
@@ -206,6 +235,7 @@ impl<'a> ListedJson<'a> {
             open_calls,
             is_tip: listed.is_tip,
             written_by,
+            place: place.as_deref(),
             title: &listed.title,
         }
     }

@@ -7,6 +7,38 @@ use expect_test::expect;
 use crate::fixture::for_each_store;
 
 #[test]
+fn a_session_works_in_its_own_directory_wherever_it_is_resumed_from() {
+    for_each_store("", |fixture| {
+        let session = fixture.work(None, "Count to five", "seq 5 > n.txt");
+        let place = format!("local:{}", fixture.path("work").display());
+        assert_eq!(fixture.json(&["ls", "--json"])[0]["place"], place);
+        assert!(fixture.out(&["log", &session]).contains(&format!("sandbox: {place}")));
+        let elsewhere = rath_test_support::temp_dir();
+        fixture.script_command("echo 6 >> n.txt");
+        let (kind, path) = fixture.store.split_once(':').expect("a kind");
+        let store = format!("{kind}:{}", fixture.path(path).display());
+        let model = format!("script:{}", fixture.path("script.jsonl").display());
+        let rath = |args: &[&str]| {
+            let mut command = rath_test_support::program(crate::program_path());
+            command.args(args).args(["--store", &store]).current_dir(elsewhere.path());
+            let output = command.output().expect("rath runs");
+            assert!(output.status.success(), "{args:?}: {output:?}");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        assert!(rath(&["ls"]).trim_end().ends_with(&format!("in {}", fixture.path("work").display())));
+        rath(&["resume", &session, "One more", "--model", &model]);
+        fixture.expect(
+            &fixture.files("work"),
+            &expect![[r#"
+                a.txt: hello
+                n.txt: 1|2|3|4|5|6
+            "#]],
+        );
+        assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a directory").count(), 0);
+    });
+}
+
+#[test]
 fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() {
     for_each_store("", |fixture| {
         let main = fixture.work(None, "Count to five", "seq 5 > n.txt");
@@ -14,17 +46,20 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &["fork", &main],
             &expect![[r#"
                 S2
-                ! forked from S1 at step 0007c6f2
+                ! forked from S1 at step STEP1
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
             "#]],
         );
         let ours = fixture.newest();
-        fixture.check(&["fork", &main, "--json"], &expect![[r#"
-            {"from":"0007c6f25df15af03af94cc3e2040ba3f191c807541f1cd52c5b881161411562","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
+        fixture.check(
+            &["fork", &main, "--json"],
+            &expect![[r#"
+            {"from":"STEP1","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
             exit 0
-        "#]]);
+        "#]],
+        );
         let theirs = fixture.newest();
         fixture.work(Some(&ours), "The first in words", "sed -i s/1/one/ n.txt; echo ours > ours.txt");
         fixture.work(Some(&theirs), "The last in words", "sed -i s/5/five/ n.txt; rm a.txt");
@@ -42,7 +77,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 -a.txt
                 ~n.txt
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step 0007c6f2
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -59,17 +94,17 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S4  TIME  10,946 tokens  done  Count to five
+                S4  TIME  10,946 tokens  done  Count to five  in FOLDER/work
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls", "--all"],
             &expect![[r#"
-                S1  TIME   3,540 tokens  done  Count to five
-                S2  TIME   7,246 tokens  done  The first in words
-                S3  TIME   7,240 tokens  done  The last in words
-                S4  TIME  10,946 tokens  done  Count to five
+                S1  TIME   3,540 tokens  done  Count to five  in FOLDER/work
+                S2  TIME   7,246 tokens  done  The first in words  in FOLDER/work
+                S3  TIME   7,240 tokens  done  The last in words  in FOLDER/work
+                S4  TIME  10,946 tokens  done  Count to five  in FOLDER/work
                 exit 0
             "#]],
         );
@@ -77,8 +112,8 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         let (left, right) = (fixture.fork(&merged), fixture.fork(&merged));
         fixture.work(Some(&left), "Left", "echo left > left.txt");
         fixture.work(Some(&right), "Right", "echo right > right.txt");
-        fixture.check_without_ids(&["merge", &left, &right, "--json"], &expect![[r#"
-            {"conflicts":[],"directory":"work","head":"STEP","ours":6,"session":"SESSION7","shared":"STEP","theirs":6,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
+        fixture.check(&["merge", &left, &right, "--json"], &expect![[r#"
+            {"conflicts":[],"directory":"FOLDER/work","head":"STEP1","ours":6,"session":"SESSION7","shared":"STEP2","theirs":6,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
             exit 0
         "#]]);
         fixture.expect(
@@ -100,7 +135,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 ~n.txt
                 +names.txt
                 -ours.txt
-                ! 4 files changed; the last common step is 0007c6f2
+                ! 4 files changed; the last common step is STEP1
                 exit 0
             "#]],
         );
@@ -121,7 +156,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
             &expect![[r#"
                 +part1.txt
                 S6
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step b428b044
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
                 ! merged files are in work/.rath/work/SESSION6
                 ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -178,7 +213,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 +++ b/part3.txt
                 @@ -0,0 +1,1 @@
                 +3
-                ! 5 files changed; the last common step is b428b044
+                ! 5 files changed; the last common step is STEP1
                 exit 0
             "#]],
         );
@@ -195,7 +230,7 @@ fn changes_by_hand_are_not_overwritten() {
             &expect![[r#"
                 S2
                 ! warning: the fork does not have what changed in S1 since the last turn: mine.txt added
-                ! forked from S1 at step b428b044
+                ! forked from S1 at step STEP1
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
@@ -207,7 +242,7 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
             ~n.txt
             S4
-            ! merging 6 steps of S2 and 6 steps of S3, since their common step b428b044
+            ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
             ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
             ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
             exit 1
@@ -254,7 +289,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
                 conflict: y.txt (modified and deleted)
                 conflict: z.txt (content)
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step 339083aa
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
                 ! hint: `rath review S4 --store STORE --take ours x.txt` takes our version
                 ! hint: `rath review --help` shows the other ways to decide
                 exit 4
@@ -354,10 +389,10 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.work(Some(&merged), "Go on", "cat x.txt > seen.txt");
         let seen = fixture.files("work");
         assert!(seen.contains("seen.txt: ours and theirs\n"), "{seen}");
-        fixture.check_without_ids(
+        fixture.check(
             &["blame", "x.txt:1", &merged],
             &expect![[r#"
-                STEP merged                  1  ours and theirs
+                STEP1 merged                  1  ours and theirs
                   checks: none covers this line
                 exit 0
             "#]],

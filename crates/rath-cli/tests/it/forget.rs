@@ -466,16 +466,17 @@ fn the_sandbox_has_to_be_named_again_and_the_hint_does() {
         let two = fixture.step(&id, "user: Two");
         assert_eq!(forget(fixture, &id, &two).0, 0);
         let wanted = "the session has no sandbox any more: a step of it was removed";
+        let sandbox = format!("--sandbox 'local:{}'", fixture.path("work").display());
         let (code, said) = messages(fixture, &["restore", &format!("{id}@{first}")]);
-        assert!(code != 0 && said.contains(wanted) && said.contains("--sandbox local:work"), "{said}");
+        assert!(code != 0 && said.contains(wanted) && said.contains(&sandbox), "{said}");
         script(fixture, "echo three > new.txt");
         let (code, said) = messages(fixture, &["resume", &id, "Three", "--model", "script:script.jsonl"]);
         assert!(code != 0 && said.contains(wanted), "{said}");
         let hint = said.split('`').find(|part| part.starts_with("rath resume")).expect("a hint");
-        let args: Vec<&str> = hint.split(' ').skip(1).collect();
-        let output =
-            rath_test_support::program(crate::program_path()).args(args).current_dir(fixture.path("")).output();
-        assert!(output.expect("rath runs").status.success(), "{hint}");
+        let pasted = hint.replacen("rath", &format!("'{}'", crate::program_path().display()), 1);
+        let mut shell = rath_test_support::program("sh");
+        let output = shell.args(["-c", &pasted]).current_dir(fixture.path("")).output().expect("a shell runs");
+        assert!(output.status.success(), "{hint}");
         assert_eq!(fixture.code(&["restore", &format!("{id}@{first}")]), 0);
         assert!(fixture.files("work").contains("new.txt: one\n"));
     });

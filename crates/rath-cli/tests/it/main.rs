@@ -697,25 +697,23 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             exit 0
         "#]],
     );
-    check(
-        folder.path(),
-        &["log", "s.rath"],
-        expect![[r#"
-            ○  6ed251bd main  assistant: Still hello.  [agent]  (1860 in, 3 out)
-            ○  6d308f18 main  user: And now?
-            ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
-            ○  78d1ee31 main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  1a9b0ac3 main  tool started: call_2_2  [agent]
-            ○  97ba1aed main  tool result: call_2_1 ok: hello  [agent]
-            ○  0106611e main  tool started: call_2_1  [agent]
-            ○  c1bcfe14 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  fb7724f6 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
-            ○  1d808933 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  f3d6eadc main  sandbox: local:work
-            ○  8f7384ec main  user: What is here?
-            exit 0
-        "#]],
-    );
+    let log = rath(folder.path(), &["log", "s.rath"]).stdout;
+    let log = fixture::normalize(folder.path(), &String::from_utf8_lossy(&log));
+    expect![[r#"
+            ○  STEP1 main  assistant: Still hello.  [agent]  (1860 in, 3 out)
+            ○  STEP2 main  user: And now?
+            ○  STEP3 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            ○  STEP4 main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  STEP5 main  tool started: call_2_2  [agent]
+            ○  STEP6 main  tool result: call_2_1 ok: hello  [agent]
+            ○  STEP7 main  tool started: call_2_1  [agent]
+            ○  STEP8 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            ○  STEP9 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  STEP10 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  STEP11 main  sandbox: local:FOLDER/work
+            ○  STEP12 main  user: What is here?
+        "#]]
+    .assert_eq(&fixture::with_numbered_steps(&log));
 }
 
 #[test]
@@ -734,11 +732,11 @@ fn run_prints_what_happens_as_json() {
         })
         .collect();
     expect![[r#"
+        step observed
         step instructions
         turn
         text
         step assistant
-        step observed
         step tool_started
         tool_started
         tool_finished
@@ -857,7 +855,7 @@ fn run_refuses_wrong_options_before_it_starts() {
     check(
         &["--model", "script:script.jsonl", "--sandbox", "local:none"],
         expect![[r#"
-            ! error: cannot work in `none`: No such file or directory (os error 2)
+            ! error: cannot work in `FOLDER/none`: No such file or directory (os error 2)
             ! hint: the directory has to be there
             exit 1
         "#]],

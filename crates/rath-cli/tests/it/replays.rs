@@ -50,21 +50,21 @@ fn every_difference_is_shown_with_its_reason() {
         ];
         // The ids of steps depend on the time that the fourth command writes.
         let id = worked(fixture, &commands);
-        fixture.check_without_ids(
+        fixture.check(
             &["replay", &id, "--tools"],
             &expect![[r#"
-                step STEP: shell {"command":"test -e ../nth && cp ../nth a.txt"}
+                step STEP1: shell {"command":"test -e ../nth && cp ../nth a.txt"}
                   outcome differs
                   recorded: ok
                   now:      failed: exit code 1
                   files differ
                   recorded: ~a.txt
                   now:      no change
-                step STEP: shell {"command":"date +%N > t.txt"}
+                step STEP2: shell {"command":"date +%N > t.txt"}
                   files differ
                   recorded: +t.txt
                   now:      other content: t.txt
-                step STEP: shell {"command":"test ! -e ../nth && exit 7; rm ../nth"}
+                step STEP3: shell {"command":"test ! -e ../nth && exit 7; rm ../nth"}
                   outcome differs
                   recorded: ok
                   now:      failed: exit code 7
@@ -73,10 +73,10 @@ fn every_difference_is_shown_with_its_reason() {
                 exit 3
             "#]],
         );
-        fixture.check_without_ids(
+        fixture.check(
             &["replay", &id, "--tools", "--first"],
             &expect![[r#"
-                step STEP: shell {"command":"test -e ../nth && cp ../nth a.txt"}
+                step STEP1: shell {"command":"test -e ../nth && cp ../nth a.txt"}
                   outcome differs
                   recorded: ok
                   now:      failed: exit code 1
@@ -88,8 +88,8 @@ fn every_difference_is_shown_with_its_reason() {
                 exit 3
             "#]],
         );
-        fixture.check_without_ids(&["replay", &id, "--tools", "--json"], &expect![[r#"
-            {"calls":2,"differences":[{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"ok","found":"failed: exit code 1","step":"STEP","what":"outcome"},{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"~a.txt","found":"no change","step":"STEP","what":"files"},{"call":{"arguments":"{\"command\":\"date +%N > t.txt\"}","id":"call_4_1","tool":"shell"},"expected":"+t.txt","found":"other content: t.txt","step":"STEP","what":"files"},{"call":{"arguments":"{\"command\":\"test ! -e ../nth && exit 7; rm ../nth\"}","id":"call_5_1","tool":"shell"},"expected":"ok","found":"failed: exit code 7","step":"STEP","what":"outcome"}],"exact":false,"files":1,"head":"STEP","not_made":[],"requests":6}
+        fixture.check(&["replay", &id, "--tools", "--json"], &expect![[r#"
+            {"calls":2,"differences":[{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"ok","found":"failed: exit code 1","step":"STEP1","what":"outcome"},{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"~a.txt","found":"no change","step":"STEP1","what":"files"},{"call":{"arguments":"{\"command\":\"date +%N > t.txt\"}","id":"call_4_1","tool":"shell"},"expected":"+t.txt","found":"other content: t.txt","step":"STEP2","what":"files"},{"call":{"arguments":"{\"command\":\"test ! -e ../nth && exit 7; rm ../nth\"}","id":"call_5_1","tool":"shell"},"expected":"ok","found":"failed: exit code 7","step":"STEP3","what":"outcome"}],"exact":false,"files":1,"head":"STEP4","not_made":[],"requests":6}
             ! sandbox: writes only in a temporary directory, no network
             exit 3
         "#]]);

@@ -296,10 +296,10 @@ fn contradicting_options_are_refused_before_anything_runs() {
     check(
         &["--sandbox", "isolated:../script.jsonl"],
         expect![[r#"
-        ! error: cannot work in `../script.jsonl`: Not a directory (os error 20)
-        ! hint: the directory has to be there
-        exit 1
-    "#]],
+            ! error: cannot work in `FOLDER/../script.jsonl`: Not a directory (os error 20)
+            ! hint: the directory has to be there
+            exit 1
+        "#]],
     );
     check(
         &["--sandbox", "isolated:/"],

@@ -36,15 +36,15 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  3,596 tokens  done  What is here?
+                S1  TIME  3,596 tokens  done  What is here?  in FOLDER/work
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "2"],
             &expect![[r#"
-                ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
-                ○  78d1ee31 main  tool result: call_2_2 failed: exit code 3  [agent]
+                ○  STEP1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
+                ○  STEP2 main  tool result: call_2_2 failed: exit code 3  [agent]
                 ~
                 exit 0
             "#]],
@@ -52,14 +52,14 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["show", &id, "8f73"],
             &expect![[r#"
-            step     8f7384ec6554bdb1084b20fa4000b2c6ff7cbe4363c517c7da3fffb3c15a01f7
-            kind     user
-            branch   main SESSION1
-            at       TIME
+                step     STEP1
+                kind     user
+                branch   main SESSION1
+                at       TIME
 
-            What is here?
-            exit 0
-        "#]],
+                What is here?
+                exit 0
+            "#]],
         );
         fixture.check(
             &["cost", &id],
@@ -99,7 +99,7 @@ fn run_keeps_a_session_that_every_command_reads() {
             "#]],
         );
         fixture.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"370f91b18b334a0a13cb4bf2a9035c3e86c292a34d9a6ebe6f58df83432aff15","at":"TIME","chunks":10,"usage":{"input":3576,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"STEP1","at":"TIME","chunks":10,"usage":{"input":3576,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"place":"local:FOLDER/work","title":"What is here?"}
             exit 0
         "#]]);
         // `--as-sent` prints the request and nothing else.
@@ -110,7 +110,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["show", &id, "8f73", "--as-sent"],
             &expect![[r#"
-                ! error: step 8f7384ec is not an answer of a model
+                ! error: step STEP1 is not an answer of a model
                 ! hint: `rath render S1 8f73 --to openai:gpt-5 --store STORE` shows the request that would be sent now
                 exit 1
             "#]],
@@ -186,11 +186,11 @@ fn resume_continues_if_nothing_changed() {
             "#]],
         );
         fixture.check(&["log", &id, "-n", "5"], &expect![[r#"
-            ○  154a0e07 main  assistant: Other.  [agent]  (1902 in, 2 out)
-            ○  01f47dce main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
-            ○  ad0c59f6 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  6fe853d9 main  user: And you?
-            ○  a005a272 main  resumed: the model was script:script and is script:other
+            ○  STEP1 main  assistant: Other.  [agent]  (1902 in, 2 out)
+            ○  STEP2 main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  STEP3 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  STEP4 main  user: And you?
+            ○  STEP5 main  resumed: the model was script:script and is script:other
             ~
             exit 0
         "#]]);
@@ -250,7 +250,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
     for_each_store(r#"{"text": "Slow.", "delay_ms": 60000}"#, |fixture| {
         let model = ["--model", "script:script.jsonl"];
         let mut running = fixture.start(&[&["run", "Take your time."], &model[..]].concat());
-        let is_asked = || fixture.json(&["ls", "--json"]).first().is_some_and(|it| it["chunks"] == 3);
+        let is_asked = || fixture.json(&["ls", "--json"]).first().is_some_and(|it| it["chunks"] == 4);
         while !is_asked() {
             std::thread::yield_now();
         }
@@ -280,6 +280,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["gc", "--delete", &id],
             &expect![[r#"
+                ! note: files in .rath were left alone: a process N there
                 ! error: the session S1 is being written by process N on HOST
                 ! hint: wait until that process N done, or stop it
                 exit 1
@@ -288,24 +289,19 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &[&resume[..], &["--fork"]].concat(),
             &expect![[r#"
-                Quick.
-                ! nothing changed since the last turn
-                ! sandbox: writes only in FOLDER, no network
-                ! forked as S2
-                ! done in TIME: 1,740 tokens
-                ! saved as S2; `rath log S2 --store STORE` shows the steps
-                exit 0
+                ! error: script.jsonl changed since the last turn
+                ! hint: `rath resume S1 --model script:script.jsonl --store STORE --fork --anyway` continues (this is recorded)
+                exit 3
             "#]],
         );
         let fork = fixture.newest();
-        fixture.check_without_ids(
+        fixture.check(
             &["log", &fork],
             &expect![[r#"
-                ○  STEP b1  assistant: Quick.  [agent]  (1738 in, 2 out)
-                ○  STEP b1  forked
-                ○  STEP main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-                ○  STEP main  sandbox: isolated:.
-                ○  STEP main  user: Take your time.
+                ○  STEP1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  STEP2 main  files: git:21c4f72bfa2cbab86ca464d0eb9dbaee207b3194  [agent]
+                ○  STEP3 main  sandbox: isolated:FOLDER
+                ○  STEP4 main  user: Take your time.
                 exit 0
             "#]],
         );
@@ -315,26 +311,22 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &resume,
             &expect![[r#"
-                Quick.
-                ! nothing changed since the last turn
-                ! sandbox: writes only in FOLDER, no network
-                ! done in TIME: 1,740 tokens
-                ! saved as S1; `rath log S1 --store STORE` shows the steps
-                exit 0
+                ! error: script.jsonl changed since the last turn
+                ! hint: `rath resume S1 --model script:script.jsonl --store STORE --anyway` continues (this is recorded)
+                exit 3
             "#]],
         );
         fixture.check(
             &["verify"],
             &expect![[r#"
-                intact: 2 branches, 7 steps, 0 file versions
+                intact: 1 branch, 5 steps, 2 file versions
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S2  TIME  1,740 tokens  done  Take your time.
-                S1  TIME  1,740 tokens  done  Take your time.
+                S1  TIME  0 tokens  stopped, waiting for the model  Take your time.
                 exit 0
             "#]],
         );
@@ -397,7 +389,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  1,772 tokens  stopped during: shell echo x >> hold; te…  What is here?
+                S1  TIME  1,772 tokens  stopped during: shell echo x >> hold; te…  What is here?  in FOLDER/work
                 exit 0
             "#]],
         );
@@ -546,24 +538,24 @@ fn damage_is_listed_and_the_rest_is_copied() {
             &["verify", "copy.rath"],
             &expect![[r#"
                 1 item marked as missing: lost earlier, or removed by `rath forget`
-                intact: 12 rows, 9 steps, 10935 bytes
+                intact: 12 rows, 9 steps, N bytes
                 files not checked: the steps name some, and the file holds none
                 exit 0
             "#]],
         );
         fixture.check(&["log", "copy.rath"], &expect![[r#"
-            ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            ○  STEP1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
             │
             ~
 
-            ○  1a9b0ac3 main  tool started: call_2_2  [agent]
-            ○  97ba1aed main  tool result: call_2_1 ok: hello  [agent]
-            ○  0106611e main  tool started: call_2_1  [agent]
-            ○  c1bcfe14 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  fb7724f6 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
-            ○  1d808933 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  f3d6eadc main  sandbox: local:work
-            ○  8f7384ec main  user: What is here?
+            ○  STEP2 main  tool started: call_2_2  [agent]
+            ○  STEP3 main  tool result: call_2_1 ok: hello  [agent]
+            ○  STEP4 main  tool started: call_2_1  [agent]
+            ○  STEP5 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            ○  STEP6 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  STEP7 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  STEP8 main  sandbox: local:FOLDER/work
+            ○  STEP9 main  user: What is here?
             exit 0
         "#]]);
         for store in ["sqlite:copy.db", "jsonl:copies"] {
@@ -615,7 +607,7 @@ fn a_bundle_goes_from_store_to_store() {
         fixture.check(
             &["verify", "b.rath"],
             &expect![[r#"
-                intact: 14 rows, 10 steps, 1 file version, 11654 bytes
+                intact: 14 rows, 10 steps, 1 file version, N bytes
                 exit 0
             "#]],
         );
@@ -691,10 +683,13 @@ fn replay_repeats_a_session() {
                 exit 0
             "#]],
         );
-        fixture.check(&["replay", &id, "--json"], &expect![[r#"
-            {"differences":[],"exact":true,"head":"370f91b18b334a0a13cb4bf2a9035c3e86c292a34d9a6ebe6f58df83432aff15","requests":2,"steps":10}
+        fixture.check(
+            &["replay", &id, "--json"],
+            &expect![[r#"
+            {"differences":[],"exact":true,"head":"STEP1","requests":2,"steps":10}
             exit 0
-        "#]]);
+        "#]],
+        );
         // In a directory that has the files, and in a new one, in which they are restored.
         fixture.check(
             &["replay", &id, "--tools", "--sandbox", "local:work"],
@@ -713,22 +708,23 @@ fn replay_repeats_a_session() {
             "#]],
         );
         fixture.write("other.jsonl", r#"{"text": "I would rather not look."}"#);
-        fixture.check_without_ids(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
+        fixture.check(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
             I would rather not look.
-            shared up to STEP  user: What is here?
-            - STEP  sandbox: local:work
-            - STEP  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - STEP  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
-            - STEP  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            - STEP  tool started: call_2_1  [agent]
-            - STEP  tool result: call_2_1 ok: hello  [agent]
-            - STEP  tool started: call_2_2  [agent]
-            - STEP  tool result: call_2_2 failed: exit code 3  [agent]
-            - STEP  assistant: It says hello.  [agent]  (1838 in, 4 out)
-            + STEP  forked
-            + STEP  sandbox: isolated:work
-            + STEP  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            + STEP  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
+            shared up to STEP1  user: What is here?
+            - STEP2  sandbox: local:FOLDER/work
+            - STEP3  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - STEP4  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - STEP5  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            - STEP6  tool started: call_2_1  [agent]
+            - STEP7  tool result: call_2_1 ok: hello  [agent]
+            - STEP8  tool started: call_2_2  [agent]
+            - STEP9  tool result: call_2_2 failed: exit code 3  [agent]
+            - STEP10  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            + STEP11  forked
+            + STEP12  sandbox: isolated:FOLDER/work
+            + STEP13  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            + STEP14  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + STEP15  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
             usage
             - 3576 in, 20 out
             + 1737 in, 6 out
@@ -774,14 +770,14 @@ fn forget_removes_text_and_gc_frees_space() {
         fixture.check(
             &["forget", &id, "head"],
             &expect![[r#"
-                ! the text of step 370f91b1 is removed
+                ! the text of step STEP1 is removed
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "1"],
             &expect![[r#"
-                ○  370f91b1 main  assistant: [forgotten]  [agent]  (1838 in, 4 out)
+                ○  STEP1 main  assistant: [forgotten]  [agent]  (1838 in, 4 out)
                 ~
                 exit 0
             "#]],
@@ -806,7 +802,7 @@ fn forget_removes_text_and_gc_frees_space() {
             &["verify", "b.rath"],
             &expect![[r#"
                 1 step without its text: removed by `rath forget`
-                intact: 14 rows, 10 steps, 1 file version, 11696 bytes
+                intact: 14 rows, 10 steps, 1 file version, N bytes
                 exit 0
             "#]],
         );
@@ -868,10 +864,10 @@ fn names_of_sessions_that_do_not_exist_are_explained() {
         fixture.check(
             &["log", "00000000-0000-7000-8000-000000000000"],
             &expect![[r#"
-            ! error: no session 00000000-0000-7000-8000-000000000000 in STORE
-            ! hint: `rath ls` lists them
-            exit 1
-        "#]],
+                ! error: no session STEP1-0000-7000-8000-000000000000 in STORE
+                ! hint: `rath ls` lists them
+                exit 1
+            "#]],
         );
         let ambiguous = String::from_utf8(fixture.rath(&["log", "0"]).stderr).expect("UTF-8");
         assert!(ambiguous.starts_with("error: `0` may mean any of 2 sessions: "), "{ambiguous}");

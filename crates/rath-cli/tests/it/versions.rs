@@ -17,7 +17,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["checkout", &then, "then"],
             &expect![[r#"
-                ! wrote 3 files of step 80cf8142 to then
+                ! wrote 3 files of step STEP1 to then
                 exit 0
             "#]],
         );
@@ -44,7 +44,7 @@ fn versions_are_checked_out_compared_and_restored() {
         "#]],
         );
         fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
-            {"directory":"now","files":3,"forgotten":[],"missing":[],"shared":"ac7bf4228785c0d3263209c0592326242f4d2bc3abb7d88122fc569af96e6c7c","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"directory":"now","files":3,"forgotten":[],"missing":[],"shared":"STEP1","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         fixture.check(
@@ -62,19 +62,19 @@ fn versions_are_checked_out_compared_and_restored() {
                 diff --git a/old.txt b/new.txt
                 rename from old.txt
                 rename to new.txt
-                ! 2 files changed; the last common step is 80cf8142
+                ! 2 files changed; the last common step is STEP1
                 exit 0
             "#]],
         );
         fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-                ! 0 files changed; the last common step is ac7bf422
+                ! 0 files changed; the last common step is STEP1
                 exit 0
             "#]],
         );
         fixture.check(&["diff", &then, &id, "--json"], &expect![[r#"
-            {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"80cf81426c09f1eea590a15e13b7bbee9c4b8ab4f85e191dbb8d414ef5447e2c","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"effects":[{"after":"STEP1","before":"STEP2","change":"modified","path":"n.txt"},{"after":"STEP3","before":"STEP3","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"STEP4","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         // The output is a patch that git accepts, for binary files too.
@@ -102,8 +102,8 @@ fn versions_are_checked_out_compared_and_restored() {
                 -mine.txt
                 ~n.txt
                 new.txt→old.txt
-                ! restored step 80cf8142: 3 files changed
-                ! your changes were recorded first: `rath restore S1@f106c957 --store STORE` brings them back
+                ! restored step STEP1: 3 files changed
+                ! your changes were recorded first: `rath restore S1@STEP2 --store STORE` brings them back
                 exit 0
             "#]],
         );
@@ -117,7 +117,7 @@ fn versions_are_checked_out_compared_and_restored() {
         );
         let hand = format!("{id}@{}", fixture.step(&id, "+mine.txt"));
         fixture.check(&["restore", &hand, "--json"], &expect![[r#"
-            {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"f106c957a2a63b7ed552b3d8329de76974ffbe79fae7ebdeae05eb95e2fb50b5"}
+            {"before":null,"effects":[{"after":"STEP1","change":"created","path":"mine.txt"},{"after":"STEP2","before":"STEP3","change":"modified","path":"n.txt"},{"after":"STEP4","before":"STEP4","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"STEP5"}
             exit 0
         "#]]);
         fixture.expect(
@@ -132,7 +132,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["restore", &hand],
             &expect![[r#"
-                ! restored step f106c957: 0 files changed
+                ! restored step STEP1: 0 files changed
                 exit 0
             "#]],
         );
@@ -153,11 +153,11 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt"],
             &expect![[r#"
-                1843fa20 before the session      1  one
-                882b83dc during shell            2  2
-                1843fa20 before the session      3  three
-                3385fdbc outside the agent       4  by hand
-                3cb9f775 write_file              5  last
+                STEP1 before the session      1  one
+                STEP2 during shell            2  2
+                STEP1 before the session      3  three
+                STEP3 outside the agent       4  by hand
+                STEP4 write_file              5  last
                 ! note: using the newest session, S1
                 exit 0
             "#]],
@@ -165,7 +165,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["check", "test -e n.txt", "--input", "n.txt"],
             &expect![[r#"
-                2213a0e1 test -e n.txt  passed
+                STEP1 test -e n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -175,10 +175,10 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
-                882b83dc during shell            2  2
+                STEP1 during shell            2  2
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
-                  asked for in step: 8172643a
+                  asked for in step: STEP2
                   request: c014b696204b9fd3
                   written while this call ran, by it or by another process
                   checks: test -e n.txt
@@ -189,7 +189,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt:4", &id],
             &expect![[r#"
-                3385fdbc outside the agent       4  by hand
+                STEP1 outside the agent       4  by hand
                   checks: test -e n.txt
                   failed checks: test -e none.txt
                 exit 0
@@ -198,14 +198,14 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "a.txt:1", &id],
             &expect![[r#"
-                1843fa20 before the session      1  hello
+                STEP1 before the session      1  hello
                   checks: none covers this line
                   failed checks: test -e none.txt
                 exit 0
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"certainty":"by","checks":["test -e n.txt"],"failed_checks":["test -e none.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
+            {"answer":"STEP1","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"certainty":"by","checks":["test -e n.txt"],"failed_checks":["test -e none.txt"],"line":5,"origin":"call","request":"STEP2","step":"STEP3","text":"last"}
             exit 0
         "#]]);
         fixture.check(
@@ -241,17 +241,17 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &[&["bisect", &id, "--"], &good[..]].concat(),
             &expect![[r#"
-                5e63cf33  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
+                STEP1  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
                   call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
                   by: agent
-                  asked for in step: 037e3c25
+                  asked for in step: STEP2
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 exit 0
             "#]],
         );
         fixture.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
-            {"answer":"037e3c25150b991ac9e3910ee0309bb35d4ce421378d5c68d5253f66ebcabb40","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"5e63cf33911e60111d6cd93e0c4d98fd7d9a38f96f0b07d99735b3b5498f7a62","trees":9}
+            {"answer":"STEP1","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"STEP2","trees":9}
             ! sandbox: writes only in copies of the recorded files, no network
             exit 0
         "#]]);
@@ -268,7 +268,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-                fee9ea2d  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                STEP1  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session
@@ -295,7 +295,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check", whole],
             &expect![[r#"
-                c5cb6812 test -e src/n.txt  passed
+                STEP1 test -e src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -305,7 +305,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "cat src/n.txt", "--input", "src"],
             &expect![[r#"
                 1
-                8c1b1238 cat src/n.txt  passed
+                STEP1 cat src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -315,7 +315,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "printf no; exit 3"],
             &expect![[r#"
                 no
-                c6ff82a1 printf no; exit 3  failed
+                STEP1 printf no; exit 3  failed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 1
@@ -326,17 +326,17 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check"],
             &expect![[r#"
-                8c1b1238 cat src/n.txt  passed
-                c6ff82a1 printf no; exit 3  failed, stale: files changed since
-                c5cb6812 test -e src/n.txt  passed, stale: files changed since
+                STEP1 cat src/n.txt  passed
+                STEP2 printf no; exit 3  failed, stale: files changed since
+                STEP3 test -e src/n.txt  passed, stale: files changed since
                 ! note: using the newest session, S1
                 exit 0
             "#]],
         );
         fixture.check(&["check", "--json"], &expect![[r#"
-            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"8c1b1238e5f23ccabaab6f50cbc11afa01d45c77a3e347edb1ea4f4402f0217d","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
-            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"c6ff82a13221b88a5820d4a87e7a36ad81e711221875d52a595eb5f8fe4afbe0","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
-            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"c5cb6812ffc8b327e343fad38ca4229f538f4a758e306c4ffabc54e4a7b13183","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"STEP1","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"STEP2","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
+            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"STEP3","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
             ! note: using the newest session, S1
             exit 0
         "#]]);
@@ -385,7 +385,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &expect![[r#"
                 +theirs.txt
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step eb6a3dc3
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -412,16 +412,16 @@ fn missing_files_are_explained() {
         fixture.check(
             &["diff", &talk, &talk],
             &expect![[r#"
-                ! error: no files are recorded in session S1 at step 7caa6964
-                ! hint: files are recorded from the first call on that can write
+                ! error: no files are recorded in session S1 at step STEP1
+                ! hint: files are recorded when an agent with tools runs in a sandbox
                 exit 1
             "#]],
         );
         fixture.check(
             &["bisect", &talk, "--", "true"],
             &expect![[r#"
-                ! error: no files are recorded in session S1 at step 7caa6964
-                ! hint: files are recorded from the first call on that can write
+                ! error: no files are recorded in session S1 at step STEP1
+                ! hint: files are recorded when an agent with tools runs in a sandbox
                 exit 1
             "#]],
         );
@@ -438,16 +438,16 @@ fn missing_files_are_explained() {
         fixture.check(
             &["checkout", &early, "out"],
             &expect![[r#"
-                ! error: no files are recorded in session S2 at step 82a809a6
-                ! hint: files are recorded from the first call on that can write
+                ! error: no files are recorded in session S2 at step STEP1
+                ! hint: files are recorded when an agent with tools runs in a sandbox
                 exit 1
             "#]],
         );
         fixture.check(
             &["restore", &early],
             &expect![[r#"
-                ! error: no files are recorded in session S2 at step 82a809a6
-                ! hint: files are recorded from the first call on that can write
+                ! error: no files are recorded in session S2 at step STEP1
+                ! hint: files are recorded when an agent with tools runs in a sandbox
                 exit 1
             "#]],
         );
@@ -457,7 +457,7 @@ fn missing_files_are_explained() {
         fixture.check(
             &["blame", "n.txt", "s.rath"],
             &expect![[r#"
-                0da12836 during shell            1  1
+                STEP1 during shell            1  1
                 exit 0
             "#]],
         );
@@ -499,10 +499,10 @@ fn missing_files_are_explained() {
         fixture.check(
             &["check", "true", "--session", &id],
             &expect![[r#"
-            ! error: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)
-            ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
-            exit 3
-        "#]],
+                ! error: tools cannot run at local:FOLDER/work: cannot work in `FOLDER/work`: No such file or directory (os error 2)
+                ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
+                exit 3
+            "#]],
         );
     });
 }

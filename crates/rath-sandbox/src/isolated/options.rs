@@ -8,7 +8,7 @@ use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::Limits;
 use crate::local::DEFAULT_MAX_OUTPUT_BYTES;
-use crate::uri::{UriOptions, UriWriter};
+use crate::uri::{UriOptions, UriWriter, absolute};
 use crate::{ExtraAccess, SharedDirs};
 
 /// The settings of an isolated sandbox.
@@ -97,7 +97,7 @@ const GIT_VALUES: [(&str, GitAccess); 2] = [("read-only", GitAccess::ReadOnly), 
 impl IsolatedOptions {
     pub(super) fn new(directory: PathBuf) -> Self {
         IsolatedOptions {
-            directory,
+            directory: absolute(directory),
             walls: Walls::Namespaces,
             mount_path: None,
             network: Network::Off,
@@ -135,8 +135,8 @@ impl IsolatedOptions {
         options.limits = parsed.limits()?;
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
         options.hidden = parsed.all("hide").map(PathBuf::from).collect();
-        options.shown = parsed.all("show").map(PathBuf::from).collect();
-        options.writable = parsed.all("write").map(PathBuf::from).collect();
+        options.shown = parsed.all("show").map(absolute).collect();
+        options.writable = parsed.all("write").map(absolute).collect();
         options.mount_path = parsed.all("at").last().map(|path| MountPath::Given(path.into()));
         Ok(options)
     }

@@ -11,28 +11,43 @@ fn a_uri_holds_the_settings_and_opens_the_same_sandbox() {
     let minute = std::time::Duration::from_secs(60);
     let host = |isolated: Isolated, host: &str| isolated.allow_host(host).expect("a host");
     let rows: [(Sandbox, &str); 10] = [
-        (Sandbox::local("./"), "local:./"),
+        (Sandbox::local("/w/"), "local:/w"),
         (Local::new("/a b").memory(1 << 30).output(10).into(), "local:/a b?memory=1g&output=10"),
-        (Sandbox::isolated("what?"), "isolated:what%3F"),
-        (Isolated::new(".").network().memory(1 << 30).into(), "isolated:.?network=on&memory=1g"),
+        (Sandbox::isolated("/what?"), "isolated:/what%3F"),
+        (Isolated::new("/w").network().memory(1 << 30).into(), "isolated:/w?network=on&memory=1g"),
         (
-            host(host(Isolated::new("."), "a.com"), "[::1]:80").writable("/opt/x").into(),
-            "isolated:.?network=a.com,[::1]:80&write=/opt/x",
+            host(host(Isolated::new("/w"), "a.com"), "[::1]:80").writable("/opt/x").into(),
+            "isolated:/w?network=a.com,[::1]:80&write=/opt/x",
         ),
-        (host(Isolated::new(".").network(), "a.com").into(), "isolated:.?network=on"),
-        (Isolated::new(".").hidden_host().processes(5).into(), "isolated:.?host=hidden&processes=5"),
-        (Isolated::new(".").hidden_host().read_only_host().into(), "isolated:."),
-        (Isolated::new(".").file_size(1025).cpu_time(minute).into(), "isolated:.?file_size=1025&cpu_time=60s"),
+        (host(Isolated::new("/w").network(), "a.com").into(), "isolated:/w?network=on"),
+        (Isolated::new("/w").hidden_host().processes(5).into(), "isolated:/w?host=hidden&processes=5"),
+        (Isolated::new("/w").hidden_host().read_only_host().into(), "isolated:/w"),
+        (Isolated::new("/w").file_size(1025).cpu_time(minute).into(), "isolated:/w?file_size=1025&cpu_time=60s"),
         (
-            Isolated::new(".").hide("a&b").show("/opt/x").env("TOKEN", "secret").into(),
-            "isolated:.?hide=a%26b&show=/opt/x",
+            Isolated::new("/w").hide("a&b").show("/opt/x").env("TOKEN", "secret").into(),
+            "isolated:/w?hide=a%26b&show=/opt/x",
         ),
     ];
     for (sandbox, uri) in rows {
         assert_eq!(sandbox.uri(), uri);
         assert_eq!(Sandbox::open(uri).expect("it was just written").uri(), uri);
     }
-    assert_eq!(Sandbox::open("local:").expect("the current directory").uri(), "local:./");
+}
+
+#[test]
+fn a_uri_names_the_same_directories_from_everywhere() {
+    let here = std::env::current_dir().expect("a directory");
+    let here = here.display();
+    for (uri, absolute) in [
+        ("local:", format!("local:{here}")),
+        ("local:./", format!("local:{here}")),
+        ("isolated:a/./b/", format!("isolated:{here}/a/b")),
+        ("isolated:..?hide=a&show=b&write=./c", format!("isolated:{here}/..?hide=a&show={here}/b&write={here}/c")),
+    ] {
+        let sandbox = Sandbox::open(uri).expect("a sandbox");
+        assert_eq!(sandbox.uri(), absolute);
+        assert!(sandbox.directory().is_some_and(std::path::Path::is_absolute));
+    }
 }
 
 #[test]

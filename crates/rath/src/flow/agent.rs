@@ -166,17 +166,19 @@ impl Agent {
             session = session.to(sandbox.clone());
         }
         session.refuse_conflicts()?;
+        // A message that the agent itself wrote, about an answer that does not fit, is no question for a memory.
+        let is_own_message = session.head().is_some_and(|head| {
+            matches!(head.chunk(), Chunk::User(_)) && head.stamp().by.as_deref() == session.module()
+        });
         if !self.tools.is_empty() {
-            session.require_place().await?;
+            // In boxes: agents that call agents would need a larger stack.
+            Box::pin(session.require_place()).await?;
+            Box::pin(session.record_first_tree()).await?;
         }
         let mut tools = self.tools.clone();
         if ReadOutput::is_needed(&session) {
             tools.push(ToolHandle::new(ReadOutput));
         }
-        // A message that the agent itself wrote, about an answer that does not fit, is no question for a memory.
-        let is_own_message = session.head().is_some_and(|head| {
-            matches!(head.chunk(), Chunk::User(_)) && head.stamp().by.as_deref() == session.module()
-        });
         self.instruct(&mut session, &tools, suffix);
         let mut turn = 0;
         let mut next_fold = 0;

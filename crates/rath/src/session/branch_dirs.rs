@@ -217,13 +217,17 @@ impl BranchDirs {
         }
         let mut origin = self.workspace(root, store, request.secrets)?;
         let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
-        let tree = match recorded.or_else(|| self.state().first.clone()) {
-            Some(tree) => tree,
-            // No branch has changed a file yet.
-            None => versions::tree(origin.snapshot()?.tree),
-        };
+        let tree = recorded.map_or_else(|| self.first_tree(&mut origin), Ok)?;
         let workspace = origin.fork(versions::tree_id(&tree)?, &fork_path, &self.index(&fork_path, store))?;
         self.dir(&fork_path, workspace, store)
+    }
+
+    /// Returns the first tree that was seen in the user's directory.
+    fn first_tree(&self, origin: &mut Workspace) -> Result<Tree> {
+        let first = self.state().first.clone();
+        // Without one, no branch has changed a file yet.
+        let tree = first.map_or_else(|| origin.snapshot().map(|now| versions::tree(now.tree)), Ok)?;
+        Ok(self.state().first.get_or_insert(tree).clone())
     }
 
     /// Takes over the user's directory from another branch, and brings it to the files of this one; none if that branch works
@@ -396,6 +400,23 @@ impl BranchDirs {
 
     fn state(&self) -> MutexGuard<'_, DirAssignments> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the step that records the files of a branch that has none on its record. Creates no directory for a fork.
+    pub(crate) fn observe_first(
+        &self,
+        request: &DirRequest<'_>,
+        policy: Option<&Arc<ActivePolicy>>,
+    ) -> Result<Option<Observed>> {
+        let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else { return Ok(None) };
+        let has_dir = self.assigned(request.branch).is_some()
+            || Workspace::is_fork(&self.fork_path(root, request.branch))
+            || self.claims_root(request);
+        if has_dir {
+            return self.observe(&*self.dir_for(request)?, None, policy);
+        }
+        let mut origin = self.workspace(root, store, request.secrets)?;
+        Ok(Some(Observed::new(self.first_tree(&mut origin)?)))
     }
 
     /// Takes a snapshot before a tool runs, and returns the step to record if the files are not as the record says.

@@ -49,7 +49,7 @@ pub struct Bisected {
 impl Session {
     /// Returns the newest tree of the workspace on the record.
     ///
-    /// None before the first tool call that can write, and after a call whose changes were not observed.
+    /// None before an agent with tools runs in a sandbox, and after a call whose changes were not observed.
     pub fn tree(&self) -> Option<Tree> {
         view::tree(self.as_record())
     }

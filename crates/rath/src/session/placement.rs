@@ -93,6 +93,13 @@ impl Session {
         if let Some(session) = &self.live.place.within {
             return session.branch_dir();
         }
+        let dir = self.with_dir_request(BranchDirs::dir_for)?;
+        dir.hide(self.secrets());
+        Ok(dir)
+    }
+
+    /// Runs `work` on the directories of the session's branches, with the request of this branch. Blocks.
+    fn with_dir_request<T>(&self, work: impl FnOnce(&BranchDirs, &DirRequest<'_>) -> Result<T>) -> Result<T> {
         self.require_own("use its files")?;
         let branch_dirs = self.branch_dirs()?;
         self.keep_store_out(branch_dirs.sandbox());
@@ -109,9 +116,7 @@ impl Session {
             takes_over_from: takes_over_from.as_ref(),
             secrets: self.secrets(),
         };
-        let dir = branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))?;
-        dir.hide(self.secrets());
-        Ok(dir)
+        work(&branch_dirs, &request).map_err(|error| error.with_session(self))
     }
 
     /// Returns the newest tree of the directory before the next call: that of this record, or of the one that this session works
@@ -221,7 +226,7 @@ impl Session {
         self.tree().ok_or_else(|| {
             let at = self.head().map(|step| format!(" at step {}", step.id().short())).unwrap_or_default();
             Error::new(ErrorKind::Place, format_args!("the session has no recorded files{at}"))
-                .with_hint("files are recorded from the first tool call that can write")
+                .with_hint("files are recorded when an agent with tools runs in a sandbox")
                 .with_session(self)
         })
     }
@@ -376,6 +381,30 @@ impl Session {
         if let Some(observed) = observed {
             self.push(observed.with_calls(calls));
         }
+        Ok(())
+    }
+
+    /// Records the files that a session begins with, if its record has none: those of its directory, or those that the directory
+    /// of a fork will be made from. A replay records what was recorded.
+    pub(crate) async fn record_first_tree(&mut self) -> Result<()> {
+        if self.place().is_none() || self.tree().is_some() || view::unobserved(&self.record).is_some() {
+            return Ok(());
+        }
+        if let Some(replay) = self.replaying() {
+            let recorded = replay.next_observed(self);
+            recorded.into_iter().for_each(|step| self.append_recorded(&step));
+            return Ok(());
+        }
+        if self.live.place.within.is_some() || self.is_guest() {
+            return Ok(());
+        }
+        let (session, policy) = (self.quiet(), self.policy().cloned());
+        let observe = move || {
+            let observed = session.with_dir_request(|dirs, request| dirs.observe_first(request, policy.as_ref()))?;
+            session.sync_versions().map(|()| observed)
+        };
+        let observed = run_blocking(observe).await.map_err(|error| error.with_session(self))?;
+        observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
 

@@ -203,6 +203,12 @@ impl Replay {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
     }
 
+    /// Returns the recorded observation of the files, if it comes next.
+    pub(crate) fn next_observed(&self, session: &Session) -> Option<Step> {
+        let is_observed = |step: &&Step| matches!(step.chunk(), Chunk::Observed(_));
+        self.children(session.head().map(Step::id)).find(is_observed).cloned()
+    }
+
     /// Returns the recorded decision about one of some calls, if it comes next.
     pub(crate) fn next_decision(&self, session: &Session, is_wanted: impl Fn(&CallId) -> bool) -> Option<Step> {
         let decides = |step: &&Step| match step.chunk() {

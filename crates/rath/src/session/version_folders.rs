@@ -76,21 +76,22 @@ impl Session {
     }
 
     /// Returns the directories in whose `.rath` versions of the session's files may be: its place, the places that it had since it
-    /// is the user's own, and that of the files that it came with. Blocks.
+    /// is the user's own, and that of the files that it came with. Of a guest, the one in which they are read. Blocks.
     pub(crate) fn version_dirs(&self) -> Vec<PathBuf> {
+        if self.is_guest() {
+            let read = self.guest_versions().ok();
+            return read.and_then(|versions| versions.project_dir()?.canonicalize().ok()).into_iter().collect();
+        }
         let mut directories: Vec<_> = self.live.place.files_in().map(Path::to_owned).into_iter().collect();
         let mut add = |place: &Place| {
             let sandbox = self.open_place(place).ok();
             directories.extend(sandbox.as_ref().and_then(Sandbox::directory).map(Path::to_owned));
         };
         self.place().iter().chain(&self.forgotten_place()).for_each(&mut add);
-        // The places of a guest are those that others chose. The last one can be looked at, as before.
-        if !self.is_guest() {
-            let is_adoption = |step: &&Step| matches!(step.chunk(), Chunk::Adopted(_));
-            for step in self.as_record().newest_first().take_while(|step| !is_adoption(step)) {
-                if let Chunk::Placed(placed) = step.chunk() {
-                    add(&Place::from_record(&placed.place));
-                }
+        let is_adoption = |step: &&Step| matches!(step.chunk(), Chunk::Adopted(_));
+        for step in self.as_record().newest_first().take_while(|step| !is_adoption(step)) {
+            if let Chunk::Placed(placed) = step.chunk() {
+                add(&Place::from_record(&placed.place));
             }
         }
         let mut canonical: Vec<_> = directories.into_iter().filter_map(|path| path.canonicalize().ok()).collect();

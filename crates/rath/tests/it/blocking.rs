@@ -1,7 +1,7 @@
 //! No file is opened, read or written on the thread that runs the tasks.
 //!
 //! A story runs on a runtime of one thread. That thread stands in an empty directory, and the threads of the blocking pool
-//! stand in the project's, so a relative path leads somewhere on the pool only. What is reached through an open directory
+//! stand in the project's, so [`OWN_DIRECTORY`] leads somewhere on the pool only. What is reached through an open directory
 //! instead is counted: the kernel keeps the number of reads and writes of every thread.
 
 use std::path::Path;
@@ -17,6 +17,9 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::json;
 
 use crate::support::{put, script};
+
+/// A path that leads each thread to the directory that it stands in.
+const OWN_DIRECTORY: &str = "/proc/thread-self/cwd";
 
 /// The calls that a thread made to read and write, and their bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,7 +132,7 @@ fn shell(command: &str) -> (&'static str, serde_json::Value) {
 fn files_of_a_session_are_touched_on_the_blocking_pool() {
     let project = project();
     let traffic = tell(project.path(), || async {
-        let session = Session::user("go").to(Sandbox::local("."));
+        let session = Session::user("go").to(Sandbox::local(OWN_DIRECTORY));
         let rounds: &[&[_]] = &[
             &[
                 ("write_file", json!({"path": "a.txt", "text": "one\n"})),
@@ -185,7 +188,7 @@ fn a_store_is_touched_on_the_blocking_pool_and_its_own_thread() {
         let project = project();
         let traffic = tell(project.path(), || async {
             let store = Store::open(uri).await?;
-            let session = Session::user("go").to(Sandbox::local(".")).record(&store).await?;
+            let session = Session::user("go").to(Sandbox::local(OWN_DIRECTORY)).record(&store).await?;
             let agent = worker(&[&[("write_file", json!({"path": "a.txt", "text": "one\n"}))]]);
             let session = agent.run(session).await?;
             assert_good(&session);
@@ -238,7 +241,7 @@ fn session_files_are_touched_on_the_blocking_pool() {
 
 #[test]
 fn files_of_a_sandbox_are_touched_on_the_blocking_pool() {
-    for sandbox in [Sandbox::local("."), Sandbox::isolated(".")] {
+    for sandbox in [Sandbox::local(OWN_DIRECTORY), Sandbox::isolated(OWN_DIRECTORY)] {
         let project = project();
         let uri = sandbox.uri().to_owned();
         let traffic = tell(project.path(), || async {

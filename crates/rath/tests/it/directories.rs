@@ -15,9 +15,9 @@ use crate::files::files;
 use crate::support::{block_on, folder, put, worker};
 
 /// The operations of a program.
-const OPERATIONS: [&str; 16] = [
-    "run", "run", "run", "run", "run", "fork", "fork", "merge", "merge", "merge", "join", "restore", "reopen", "edit",
-    "check", "update",
+const OPERATIONS: [&str; 17] = [
+    "run", "run", "run", "run", "run", "talk", "fork", "fork", "merge", "merge", "merge", "join", "restore", "reopen",
+    "edit", "check", "update",
 ];
 
 /// A command that lists the files with their content.
@@ -90,6 +90,11 @@ impl Program {
         let at = self.pick();
         match operation {
             "run" => self.run(at).await,
+            "talk" => {
+                self.done.push(format!("talk {at}"));
+                let session = ready(self.sessions[at].clone());
+                self.sessions[at] = worker::<[&str; 0], _>(&[]).run(session).await.expect("a talk");
+            }
             "fork" => {
                 self.done.push(format!("fork {at}"));
                 self.sessions.push(self.sessions[at].fork());
@@ -186,7 +191,11 @@ impl Program {
         let then = rath_test_support::temp_dir();
         session.checkout(then.path().join("then")).await.expect("checked out");
         assert_eq!(found.trim(), files(&then.path().join("then")), "session {at}\n{told}");
+        let mut has_tree = false;
         for step in session.as_record().steps() {
+            has_tree |= step.chunk().tree().is_some();
+            let is_answer = matches!(step.chunk(), Chunk::Assistant(_));
+            assert!(has_tree || !is_answer, "session {at}: no files before step {}\n{told}", step.id());
             let Chunk::Observed(observed) = step.chunk() else { continue };
             for effect in &observed.effects {
                 assert!(

@@ -92,6 +92,30 @@ fn what_a_call_changes_is_on_the_record_whatever_changed_it() {
 }
 
 #[test]
+fn the_files_that_a_session_begins_with_are_on_its_record_before_a_model_is_asked() {
+    let folder = folder(&[("a.txt", "a\n"), ("dir/b.txt", "b\n")]);
+    let session = placed(&folder);
+    let (fork, other) = (work(session.fork(), &[]), work(session.fork(), &[]));
+    assert!(!folder.path().join(".rath/work").exists(), "a fork whose tools do not run needs no directory");
+    let session = work(session, &[]);
+    put(folder.path(), "a.txt", "changed\n");
+    let session = work(session, &[&["echo c > c.txt"]]);
+    for (branch, changed) in [(&fork, ""), (&other, ""), (&session, "observed: ~a.txt\ntool_result: +c.txt\n")] {
+        let kinds: Vec<_> = branch.chunks().map(Chunk::kind).filter(|kind| *kind != "forked").collect();
+        assert_eq!(kinds[..5], ["user", "placed", "observed", "instructions", "assistant"]);
+        assert_eq!(effects(branch), changed);
+    }
+    assert_eq!(fork.tree(), other.tree());
+    let then = rath_test_support::temp_dir();
+    block_on(fork.checkout(then.path().join("then"))).expect("checked out");
+    assert_eq!(files(&then.path().join("then")), "a.txt: a|\ndir/b.txt: b|");
+    // A fork works in the files on its record, whatever its directory is made of.
+    let fork = work(fork, &[&["cat a.txt > seen.txt"]]);
+    expect!["tool_result: +seen.txt\n"].assert_eq(&effects(&fork));
+    assert_eq!(block_on(session.merge(&fork)).expect("merged").conflicts().len(), 0);
+}
+
+#[test]
 fn what_others_change_between_calls_is_nobodys_call() {
     let folder = folder(&[("a.txt", "one\n")]);
     let session = work(placed(&folder), &[&["echo two >> a.txt"]]);

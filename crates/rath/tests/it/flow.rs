@@ -177,9 +177,9 @@ fn a_module_can_have_a_display_of_its_own() {
 fn to_binds_a_whole_workflow_to_a_provider_or_a_place() {
     let house = house(&says(&["never asked"]));
     let other = Provider::from(Script::of([r#"{"text": "x"}"#; 5]).expect("a script").named("other"));
-    let house = house.to(&other).to(Sandbox::local("."));
+    let house = house.to(&other).to(Sandbox::local("/here"));
     let session = block_on(house.run(Session::user("go"))).expect("a run");
-    assert_eq!(session.place().expect("placed").as_str(), "local:.");
+    assert_eq!(session.place().expect("placed").as_str(), "local:/here");
     let asked: Vec<_> = session
         .chunks()
         .filter_map(|chunk| match chunk {
@@ -310,15 +310,15 @@ fn a_branch_that_fails_does_not_lose_the_others() {
 #[test]
 fn branches_have_places_of_their_own() {
     let agent = Agent::new("Go.", &says(&["a", "b"]));
-    let session = Session::user("go").to(Sandbox::local("here"));
-    let there = Branch::new("there", &agent).to(Sandbox::local("there"));
+    let session = Session::user("go").to(Sandbox::local("/here"));
+    let there = Branch::new("there", &agent).to(Sandbox::local("/there"));
     let joined = block_on(async { fork_join(&session, [Branch::new("here", &agent), there]).await });
     let places: Vec<_> = joined
         .branches
         .iter()
         .map(|(_, branch)| branch.as_ref().expect("a branch").place().expect("a place").to_string())
         .collect();
-    assert_eq!(places, ["local:here", "local:there"]);
+    assert_eq!(places, ["local:/here", "local:/there"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn result(id: &str) -> Chunk {
 
 /// A program with every operator in it.
 pub(crate) fn program() -> Session {
-    let mut session = Session::system("be brief").to(Sandbox::local("./"));
+    let mut session = Session::system("be brief").to(Sandbox::local("/srv/app"));
     session.push(Chunk::user("hi"));
     session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
     let mut one = session.fork_named("one");
@@ -144,7 +144,8 @@ fn a_concatenation_that_is_too_long_is_refused_with_a_hint() {
 fn a_session_in_one_line() {
     expect!["empty session"].assert_eq(&Session::empty().to_string());
     expect!["session bc8e3744: 1 chunk, next: ask the model"].assert_eq(&Session::user("hi").to_string());
-    expect!["session b83e02f5: 9 chunks, sandbox local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
+    expect!["session a852ff3a: 9 chunks, sandbox local:/srv/app, 42 in, 10 out, done"]
+        .assert_eq(&program().to_string());
     let mut open = Session::user("hi");
     open.push(calls("1"));
     expect!["session 416fbe6d: 2 chunks, next: run 1 tool call"].assert_eq(&open.to_string());
@@ -160,8 +161,8 @@ fn a_bad_place_is_refused_with_a_hint() {
     assert_eq!(error.message(), "wanted a sandbox, found `here`");
     assert!(error.hint().is_some());
     assert_eq!(Sandbox::open("local:./").expect("a sandbox").uri(), Sandbox::local("./").uri());
-    let place = Session::empty().to(Sandbox::local("./")).place();
-    assert_eq!(place.expect("placed").as_str(), "local:./");
+    let place = Session::empty().to(Sandbox::local("/srv/app")).place();
+    assert_eq!(place.expect("placed").as_str(), "local:/srv/app");
 }
 
 #[test]

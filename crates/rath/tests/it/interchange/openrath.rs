@@ -151,7 +151,7 @@ fn a_session_is_read_back_as_it_was_written() {
 
 #[test]
 fn what_the_format_cannot_hold_is_noted() {
-    let mut session = Session::user("look").to(Sandbox::local("./"));
+    let mut session = Session::user("look").to(Sandbox::local("/srv/app"));
     session.push(rath::chunk::User::new("a picture").with_images(vec![Image::new("image/png", *b"png")]));
     session.push(Chunk::note("a remark"));
     session.push_with_usage(Chunk::assistant("I see."), Usage::new(10, 1));
@@ -177,7 +177,7 @@ fn what_the_format_cannot_hold_is_noted() {
         log(&import.session).lines().filter(|line| !is_origin(line)).map(|line| format!("{line}\n")).collect();
     expect![[r#"
         user: They looked.
-        sandbox: local:./
+        sandbox: local:/srv/app
         user: a picture
         assistant: I see.  (10 in, 1 out)
         assistant calls ls({})
