@@ -308,9 +308,15 @@ impl AgentArgs {
         }
         let lacks_tool =
             |difference: &Difference| matches!(difference, Difference::Tool { change: ToolChange::Missing, .. });
-        let hint = match self.sandbox.is_none() && certificate.differences().iter().all(lacks_tool) {
-            true => format!("`{command} --sandbox isolated:.` gives the agent its tools"),
-            false => format!("`{command} --anyway` continues (this is recorded)"),
+        let is_place = |difference: &Difference| matches!(difference, Difference::Place { .. });
+        let hint = match &self.sandbox {
+            None if certificate.differences().iter().all(lacks_tool) => {
+                format!("`{command} --sandbox isolated:.` gives the agent its tools")
+            }
+            None if certificate.differences().iter().any(is_place) => {
+                format!("`{command} --sandbox isolated:. --anyway` continues in this directory (this is recorded)")
+            }
+            _ => format!("`{command} --anyway` continues (this is recorded)"),
         };
         Err(Failure::new(changes, hint).with_exit(Exit::Differs))
     }

@@ -1,10 +1,12 @@
 //! Tests of forks and merges of files, and of decisions about conflicts.
 
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use expect_test::expect;
 
-use crate::fixture::for_each_store;
+use crate::fixture::{Fixture, for_each_store};
 
 #[test]
 fn a_session_works_in_its_own_directory_wherever_it_is_resumed_from() {
@@ -15,13 +17,9 @@ fn a_session_works_in_its_own_directory_wherever_it_is_resumed_from() {
         assert!(fixture.out(&["log", &session]).contains(&format!("sandbox: {place}")));
         let elsewhere = rath_test_support::temp_dir();
         fixture.script_command("echo 6 >> n.txt");
-        let (kind, path) = fixture.store.split_once(':').expect("a kind");
-        let store = format!("{kind}:{}", fixture.path(path).display());
         let model = format!("script:{}", fixture.path("script.jsonl").display());
         let rath = |args: &[&str]| {
-            let mut command = rath_test_support::program(crate::program_path());
-            command.args(args).args(["--store", &store]).current_dir(elsewhere.path());
-            let output = command.output().expect("rath runs");
+            let output = rath_in(fixture, elsewhere.path(), args);
             assert!(output.status.success(), "{args:?}: {output:?}");
             String::from_utf8(output.stdout).expect("text")
         };
@@ -36,6 +34,51 @@ fn a_session_works_in_its_own_directory_wherever_it_is_resumed_from() {
         );
         assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a directory").count(), 0);
     });
+}
+
+#[test]
+fn a_directory_that_was_moved_is_found_and_not_created_again() {
+    for_each_store("", |fixture| {
+        let session = fixture.work(None, "Count to five", "seq 5 > n.txt");
+        let (old, new) = (fixture.path("work"), fixture.path("moved"));
+        std::fs::rename(&old, &new).expect("moved");
+        fixture.script_command("echo 6 >> n.txt");
+        let model = format!("script:{}", fixture.path("script.jsonl").display());
+        let resume = ["resume", &session, "One more", "--model", &model];
+        for args in [&["checkout", &session, "files"][..], &["blame", "n.txt", &session], &resume] {
+            assert!(!rath_in(fixture, &fixture.path(""), args).status.success(), "{args:?}");
+            assert!(!old.exists(), "{args:?}");
+        }
+        for args in [&["checkout", &session, "files"][..], &["blame", "n.txt", &session], &["verify"]] {
+            let output = rath_in(fixture, &new, args);
+            assert!(output.status.success() && !old.exists(), "{args:?}: {output:?}");
+        }
+        std::fs::remove_dir_all(new.join("files")).expect("removed");
+        let refused = rath_in(fixture, &new, &resume);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        let hint = said.split('`').find_map(|part| part.strip_prefix("rath resume ")).expect("a hint");
+        let pasted = format!("'{}' resume {hint}", crate::program_path().display());
+        let mut shell = rath_test_support::program("sh");
+        let output = shell.args(["-c", &pasted]).current_dir(&new).output().expect("a shell runs");
+        assert!(output.status.success() && !old.exists(), "{hint}: {output:?}");
+        fixture.expect(
+            &fixture.files("moved"),
+            &expect![[r#"
+                a.txt: hello
+                n.txt: 1|2|3|4|5|6
+            "#]],
+        );
+        // It stays there.
+        assert!(rath_in(fixture, fixture.path("").as_path(), &resume).status.success());
+    });
+}
+
+/// Runs `rath` with the store of a fixture in a directory.
+fn rath_in(fixture: &Fixture, directory: &Path, args: &[&str]) -> Output {
+    let (kind, path) = fixture.store.split_once(':').expect("a kind");
+    let store = format!("{kind}:{}", fixture.path(path).display());
+    let mut command = rath_test_support::program(crate::program_path());
+    command.args(args).args(["--store", &store]).current_dir(directory).output().expect("rath runs")
 }
 
 #[test]

@@ -161,6 +161,8 @@ impl BranchDirs {
         if let Some(store) = self.versions.get() {
             return Ok(Some(store));
         }
+        // A directory that was moved or removed is not created again.
+        Root::open(root)?;
         self.check_rath_dir()?;
         crate::store::make_folder(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))?;
         let store = Versions::open(&root.join(RATH_DIR).join("workspace"))?;

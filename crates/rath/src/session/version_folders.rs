@@ -18,7 +18,7 @@ const VERSIONS_DIR: &str = "workspace";
 
 impl Session {
     /// Names the directory in whose `.rath` the versions of files are that came with the session: that of the [`Bundle`](crate::Bundle)
-    /// which it was imported from. They are read there if the session has no place of its own.
+    /// which it was imported from. They are read there if the session has no place of its own, or its directory is gone.
     pub fn with_files_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.live.place = self.live.place.with_files_in(directory.as_ref().to_owned());
         self
@@ -33,7 +33,9 @@ impl Session {
             if let Some(versions) = self.forgotten_place().and_then(|place| self.recorded_versions(&place)) {
                 return versions;
             }
-            if self.place().is_none()
+            let has_directory =
+                || self.branch_dirs().is_ok_and(|dirs| dirs.sandbox().directory().is_none_or(Path::is_dir));
+            if (self.place().is_none() || !has_directory())
                 && let Some(versions) = self.imported_versions()
             {
                 return versions;
