@@ -232,8 +232,11 @@ pub(crate) fn normalize(folder: &Path, text: &str) -> String {
         text = text.replace(&format!("~/{}", rest.display()), "FOLDER");
     }
     text = text.replace(&absolute, "FOLDER");
-    let temporary = std::env::temp_dir();
-    text = replace_shape(&text, &format!("{}/rath test ??????", temporary.display()), "OTHER");
+    let is_temporary =
+        |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rath test "));
+    if let Some(above) = folder.ancestors().find(is_temporary).and_then(Path::parent) {
+        text = replace_shape(&text, &format!("{}/rath test ??????", above.display()), "OTHER");
+    }
     for (shape, placeholder) in [
         // Recorded paths are longer or shorter.
         ("##### bytes", "N bytes"),
