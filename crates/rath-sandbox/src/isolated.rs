@@ -243,9 +243,10 @@ impl Isolated {
 
     /// Returns a sandbox with the same settings in another directory, which commands see at the path of this one.
     fn in_directory(&self, directory: &Path, shared: Option<Arc<SharedDirs>>) -> Option<Sandbox> {
+        let original = shared.as_ref().map_or(&self.options.directory, |shared| &shared.original);
         let mount_path = match &self.options.mount_path {
             Some(path) => path.clone(),
-            None => MountPath::SameAs(std::path::absolute(&self.options.directory).ok()?),
+            None => MountPath::SameAs(std::path::absolute(original).ok()?),
         };
         let (directory, mount_path) = (directory.to_owned(), Some(mount_path));
         let options = IsolatedOptions { directory, mount_path, shared, ..self.options.clone() };

@@ -105,6 +105,16 @@ impl ForkShare {
         ForkShare { fork: fork.to_owned(), folder: folder.into() }
     }
 
+    /// Returns the shared directories of a directory that is no fork, whose list and changes are in a folder of their own.
+    pub fn within(directory: &Path, folder: &Path) -> Self {
+        ForkShare { fork: directory.to_owned(), folder: folder.to_owned() }
+    }
+
+    /// Returns the fork.
+    pub fn fork(&self) -> &Path {
+        &self.fork
+    }
+
     /// Returns the folder with the list and the changes.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -112,7 +122,7 @@ impl ForkShare {
 
     /// Returns true if the file system of the fork can store the changes of an overlay that a user mounts.
     pub fn can_overlay(&self) -> bool {
-        self.fork.parent().is_some_and(disk::can_store_layers)
+        self.folder.parent().is_some_and(disk::can_store_layers)
     }
 
     /// Returns the directories on the list, relative to the fork.

@@ -131,6 +131,10 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
             || Failure::new("the replay was interrupted", "nothing of it is stored").with_exit(Exit::Interrupted);
         first.await.ok_or_else(stopped)??
     };
+    sandboxes::note_unshared("the calls ran", &report.unshared);
+    if !report.call_differences.is_empty() {
+        output::note("files that git ignores are not recorded: the calls saw them as they are now");
+    }
     if args.json {
         let mut differences: Vec<_> = report.record_differences.iter().map(record_difference).collect();
         differences.extend(report.call_differences.iter().map(|difference| {

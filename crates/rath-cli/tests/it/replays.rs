@@ -70,6 +70,7 @@ fn every_difference_is_shown_with_its_reason() {
                   now:      failed: exit code 7
                 the same: 6 requests, 2 calls, 1 file
                 ! sandbox: writes only in a temporary directory, no network
+                ! note: files that git ignores are not recorded: the calls saw them as they are now
                 exit 3
             "#]],
         );
@@ -85,12 +86,14 @@ fn every_difference_is_shown_with_its_reason() {
                   now:      no change
                 the same: 6 requests, 1 call, 0 files
                 ! sandbox: writes only in a temporary directory, no network
+                ! note: files that git ignores are not recorded: the calls saw them as they are now
                 exit 3
             "#]],
         );
         fixture.check(&["replay", &id, "--tools", "--json"], &expect![[r#"
             {"calls":2,"differences":[{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"ok","found":"failed: exit code 1","step":"STEP1","what":"outcome"},{"call":{"arguments":"{\"command\":\"test -e ../nth && cp ../nth a.txt\"}","id":"call_2_1","tool":"shell"},"expected":"~a.txt","found":"no change","step":"STEP1","what":"files"},{"call":{"arguments":"{\"command\":\"date +%N > t.txt\"}","id":"call_4_1","tool":"shell"},"expected":"+t.txt","found":"other content: t.txt","step":"STEP2","what":"files"},{"call":{"arguments":"{\"command\":\"test ! -e ../nth && exit 7; rm ../nth\"}","id":"call_5_1","tool":"shell"},"expected":"ok","found":"failed: exit code 7","step":"STEP3","what":"outcome"}],"exact":false,"files":1,"head":"STEP4","not_made":[],"requests":6}
             ! sandbox: writes only in a temporary directory, no network
+            ! note: files that git ignores are not recorded: the calls saw them as they are now
             exit 3
         "#]]);
     });

@@ -10,7 +10,7 @@ use rath_record::{StepId, draw};
 
 use super::rebuild::RebuildDifference;
 use crate::sandbox::Sandbox;
-use crate::session::{CallDifference, Replay, ReplayDirs, Result, Session};
+use crate::session::{CallDifference, Replay, ReplayDirs, Result, Session, UnsharedPath};
 use crate::tool::{ReadOutput, ToolHandle, Tools, repeat_call};
 
 impl Session {
@@ -20,6 +20,9 @@ impl Session {
     /// No program and no model is needed: each request is rendered for the model that answered it, and each call starts from the
     /// files that it was recorded with, on every branch. So a call that differs changes nothing for the calls after it. The
     /// outcome, the output and the changed files of each call are compared; files that git ignores are not.
+    ///
+    /// The directories that git ignores are not recorded. The calls see those of the session's directory as they are now, and its `.git`,
+    /// as forks do: what they change there stays in the sandbox.
     ///
     /// The files are restored in the sandbox if its directory is empty. Otherwise the calls work with the files that are there, and
     /// their changes are compared.
@@ -78,6 +81,7 @@ impl RepeatBuilder {
             record_differences: rebuilt.differences,
             call_differences: Vec::new(),
             not_made: Vec::new(),
+            unshared: Vec::new(),
         };
         if stops_at_difference && !report.record_differences.is_empty() {
             report.record_differences.truncate(1);
@@ -97,6 +101,7 @@ impl RepeatBuilder {
         }
         (report.calls, report.files) = replay.same_calls();
         report.call_differences = replay.call_differences();
+        report.unshared = replay.unshared_paths();
         Ok(report)
     }
 }
@@ -128,6 +133,8 @@ pub struct RepeatReport {
     pub call_differences: Vec<CallDifference>,
     /// The steps with the results of the calls that were not made, each with the reason.
     pub not_made: Vec<(StepId, String)>,
+    /// The files that git ignores in the session's directory and that the calls did not see.
+    pub unshared: Vec<UnsharedPath>,
 }
 
 impl RepeatReport {

@@ -33,6 +33,8 @@ use crate::workspace::{Backups, ForkShare, Objects, Presence, Snapshot, Workspac
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
     sandbox: Sandbox,
+    /// The directory whose ignored directories all branches share, if it is not that of the sandbox.
+    original: Option<PathBuf>,
     versions: OnceLock<Versions>,
     /// Locked while the versions are opened.
     opening: Mutex<()>,
@@ -100,11 +102,18 @@ impl BranchDirs {
     pub(crate) fn new(sandbox: Sandbox) -> Self {
         BranchDirs {
             sandbox,
+            original: None,
             versions: OnceLock::new(),
             opening: Mutex::default(),
             state: Mutex::default(),
             listed_stores: Mutex::default(),
         }
+    }
+
+    /// Gives all branches the directories that git ignores in `original`, in place of those in the sandbox.
+    pub(crate) fn sharing(mut self, original: Option<PathBuf>) -> Self {
+        self.original = original;
+        self
     }
 
     /// Returns the sandbox that the session was placed in.
@@ -133,8 +142,13 @@ impl BranchDirs {
 
     /// Returns true if a directory is the user's, and another branch of the session works there now.
     fn was_taken_over(&self, dir: &BranchDir, request: &DirRequest<'_>) -> bool {
-        dir.sandbox.directory() == self.sandbox.directory()
-            && self.occupant_of(request.record).is_some_and(|occupant| occupant.branch != request.branch)
+        self.is_root(dir) && self.occupant_of(request.record).is_some_and(|occupant| occupant.branch != request.branch)
+    }
+
+    /// Returns true if a directory is the user's, and no fork.
+    fn is_root(&self, dir: &BranchDir) -> bool {
+        let [own, root] = [&dir.sandbox, &self.sandbox].map(Sandbox::directory);
+        own == root || own.zip(root).is_some_and(|(own, root)| root.canonicalize().is_ok_and(|root| own == root))
     }
 
     /// Returns the branch that works in the user's directory, if it is one of the session of a record.
@@ -187,6 +201,17 @@ impl BranchDirs {
             listed.insert(store);
         }
         Ok(())
+    }
+
+    /// Returns the ignored paths that the directories so far do not have.
+    pub(crate) fn unshared(&self) -> Vec<UnsharedPath> {
+        let mut unshared: Vec<UnsharedPath> = Vec::new();
+        for dir in self.state().by_branch.values().filter_map(|slot| slot.try_lock().ok()?.clone()) {
+            let new = dir.unshared.iter().filter(|path| !unshared.contains(path)).cloned().collect::<Vec<_>>();
+            unshared.extend(new);
+        }
+        unshared.sort_by(|one, other| one.path.cmp(&other.path));
+        unshared
     }
 
     /// Makes all stored versions durable.
@@ -245,7 +270,7 @@ impl BranchDirs {
         }
         let dir = match held.as_ref().and_then(|held| (**held).clone()) {
             // The directory of a fork has the name of its branch, and stays with it.
-            Some(dir) if dir.sandbox.directory() != Some(root) => return Ok(None),
+            Some(dir) if !self.is_root(&dir) => return Ok(None),
             Some(dir) => {
                 let head = dir.tracked().and_then(|tracked| tracked.head);
                 if head.is_some_and(|head| request.record.find(head).is_none()) {
@@ -314,8 +339,8 @@ impl BranchDirs {
         };
         // In a fork too: what is created there under a private name would be merged into the directory.
         let mut left_out = root.map(private_paths_in).unwrap_or_default();
-        if Some(directory) != root {
-            left_out.extend(ForkShare::of(directory).directories());
+        if self.original_of(directory).is_some() {
+            left_out.extend(self.share(directory)?.directories());
         }
         workspace.leave_out(&left_out)?;
         hide_in_versions(&mut workspace, secrets);
@@ -338,12 +363,27 @@ impl BranchDirs {
         name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
+    /// Returns the directory whose ignored directories are shared with another one; none if that is the user's own.
+    fn original_of(&self, directory: &Path) -> Option<&Path> {
+        self.original.as_deref().or_else(|| self.sandbox.directory().filter(|root| *root != directory))
+    }
+
+    /// Returns the shared directories of a directory.
+    fn share(&self, directory: &Path) -> Result<ForkShare> {
+        let canonical = directory.canonicalize()?;
+        Ok(match Some(directory) == self.sandbox.directory() {
+            true => ForkShare::within(&canonical, &canonical.join(RATH_DIR).join("workspace").join("shared")),
+            false => ForkShare::of(&canonical),
+        })
+    }
+
     /// Returns the sandbox over a directory together with its workspace.
     fn dir(&self, directory: &Path, mut workspace: Workspace, store: &Versions) -> Result<Arc<BranchDir>> {
-        let (sandbox, unshared) = match self.sandbox.directory().filter(|root| *root != directory) {
+        let (sandbox, unshared) = match self.original_of(directory) {
             None => (self.sandbox.clone(), Vec::new()),
             Some(root) => {
-                let over = SharingSandbox::over(&self.sandbox, root, directory, workspace.objects())?;
+                let share = self.share(directory)?;
+                let over = SharingSandbox::over(&self.sandbox, root, share, workspace.objects())?;
                 let SharingSandbox { sandbox, left_out, unshared } = over.ok_or_else(|| {
                     Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri()))
                 })?;

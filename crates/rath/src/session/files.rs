@@ -16,7 +16,7 @@ use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{self, Command, ExitStatus, Sandbox};
 use crate::session::{Error, Result};
-use crate::workspace::{self, Bisect, CheckedOut, TempCheckout};
+use crate::workspace::{self, Bisect, CheckedOut, ForkShare, TempCheckout};
 
 /// The result of a checkout.
 ///
@@ -183,7 +183,8 @@ impl Session {
             };
             let (sandbox, unshared) = match versions.project_dir() {
                 Some(root) => {
-                    let over = SharingSandbox::over(&sandbox, root, directory.path(), directory.objects())?;
+                    let share = ForkShare::of(&directory.path().canonicalize()?);
+                    let over = SharingSandbox::over(&sandbox, root, share, directory.objects())?;
                     over.map(|over| (over.sandbox, over.unshared)).ok_or_else(unable)?
                 }
                 None => (sandbox.with_directory(directory.path()).ok_or_else(unable)?, Vec::new()),

@@ -96,14 +96,18 @@ impl Session {
 
 impl SharingSandbox {
     /// Returns the sandbox over a fork of the directory `root`, or over a copy of recorded files, with the directories that git ignores in
-    /// `root`. None if the sandbox cannot work in another directory. Blocks.
-    pub(super) fn over(sandbox: &Sandbox, root: &Path, fork: &Path, objects: &Objects) -> Result<Option<Self>> {
-        let (root, fork) = (root.canonicalize()?, fork.canonicalize()?);
+    /// `root`. None if the sandbox cannot work in another directory. The path of the fork has no links. Blocks.
+    pub(super) fn over(sandbox: &Sandbox, root: &Path, share: ForkShare, objects: &Objects) -> Result<Option<Self>> {
+        let (root, fork) = (root.canonicalize()?, share.fork().to_owned());
         let Some(plain) = sandbox.with_directory(&fork) else { return Ok(None) };
-        let share = ForkShare::of(&fork);
         let (shared_before, mut unshared) = (share.directories(), Vec::new());
-        let chosen = choose(&root, &IgnoredPaths::find(&root)?, &shared_before, &mut unshared);
-        let has_mounts = sandbox.with_shared(&fork, &SharedDirs::default()).is_some();
+        let mut ignored = IgnoredPaths::find(&root)?;
+        // A directory cannot be shown in itself.
+        let holds_fork = ignored.directories.extract_if(.., |path| fork.starts_with(root.join(path)));
+        unshared.extend(holds_fork.map(|path| UnsharedPath::new(&path, UnsharedReason::InTheWay)));
+        let chosen = choose(&root, &ignored, &shared_before, &mut unshared);
+        let no_dirs = SharedDirs { original: root.clone(), directories: Vec::new() };
+        let has_mounts = sandbox.with_shared(&fork, &no_dirs).is_some();
         let has_overlays = has_mounts && share.can_overlay();
         let mut sharing =
             Sharing { root: &root, fork: &fork, share, objects, has_overlays, budget: None, shown: Vec::new() };

@@ -185,6 +185,44 @@ fn a_bisection_runs_where_the_dependencies_are() {
 }
 
 #[test]
+fn calls_that_are_made_again_see_the_dependencies_and_change_nothing_of_the_project() {
+    for nth in 0..2 {
+        let project = project();
+        let [isolated, local] = sandboxes(&project);
+        let (root, recorded) = (project.path().to_owned(), if nth == 0 { isolated } else { local });
+        let lines = ["sh test.sh && echo passed; git log --format=%s", "cat node_modules/dep/index.js > b.txt"];
+        let session =
+            work(Session::user("go").to(recorded), &[&[lines[0]], &[lines[1], "rm node_modules/dep/other.js"]]);
+        put(&root, "node_modules/dep/other.js", "other\n");
+        let fork = work(session.fork(), &[&["echo 2 >> b.txt; cat b.txt packages/a/build/out"]]);
+        let merged = block_on(session.fork().merge(&fork)).expect("merged");
+        let before = state(&root);
+        for is_isolated in [true, false] {
+            let fresh = folder(&[]);
+            let sandbox = if is_isolated { Sandbox::isolated(fresh.path()) } else { Sandbox::local(fresh.path()) };
+            let report = block_on(merged.repeat(rath::tool::builtin::all(), sandbox)).expect("a report");
+            let unshared: Vec<_> = report.unshared.iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+            assert_eq!(
+                (report.to_string(), unshared),
+                ("exact: 5 requests, 4 calls, 2 files".to_owned(), vec![".env: a single file".to_owned()]),
+                "isolated: {is_isolated}"
+            );
+            assert_eq!(state(&root), before, "isolated: {is_isolated}");
+            let beside = std::fs::read_dir(fresh.path().parent().expect("a parent")).expect("listed").flatten();
+            let name = fresh.path().file_name().expect("a name").to_string_lossy().into_owned();
+            let left: Vec<_> = beside.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+            assert!(!left.iter().any(|it| it.starts_with(&name) && *it != name), "{left:?}");
+        }
+        std::fs::remove_dir_all(root.join("node_modules")).expect("removed");
+        let fresh = folder(&[]);
+        let report = block_on(merged.repeat(rath::tool::builtin::all(), Sandbox::isolated(fresh.path())));
+        let report = report.expect("a report").to_string();
+        assert!(report.contains("node_modules/dep/index.js: No such file"), "{report}");
+        drop((session, fork, merged));
+    }
+}
+
+#[test]
 fn rules_about_reading_hold_for_what_a_fork_shares() {
     let project = project();
     put(project.path(), "node_modules/dep/key.pem", "private\n");

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::chunk::{Call, Chunk, Effect, ToolResult, Tree};
@@ -13,7 +14,7 @@ use crate::error::ErrorKind;
 use crate::sandbox::Sandbox;
 use crate::session::version_folders::holds_no_files;
 use crate::session::versions::{Versions, lossy_path};
-use crate::session::{BranchDirs, Error, ForkCounter, Result, Session};
+use crate::session::{BranchDirs, Error, ForkCounter, Result, Session, UnsharedPath};
 
 /// The directories in which the tools of a replay run again.
 pub(crate) struct ReplayDirs {
@@ -44,12 +45,16 @@ impl ReplayDirs {
                 let files = recorded.as_ref().map_or_else(|_| None, |versions| versions.files(first).ok());
                 files.ok_or_else(missing_files)?;
             }
-            Ok(Arc::new(ReplayDirs {
-                branch_dirs: Arc::new(BranchDirs::new(sandbox)),
-                recorded: recorded.ok(),
-                first: first.filter(|_| is_empty),
-                copied: Mutex::default(),
-            }))
+            let (recorded, first) = (recorded.ok(), first.filter(|_| is_empty));
+            // No version holds the files that git ignores: the calls see those that are in the project now.
+            let project = recorded.as_ref().and_then(Versions::project_dir).filter(|_| first.is_some());
+            let is_other = |project: &&Path| {
+                let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
+                project.canonicalize().is_ok_and(|project| directory.is_none_or(|directory| directory != project))
+            };
+            let project = project.filter(is_other).map(Path::to_owned);
+            let (branch_dirs, copied) = (Arc::new(BranchDirs::new(sandbox).sharing(project)), Mutex::default());
+            Ok(Arc::new(ReplayDirs { branch_dirs, recorded, first, copied }))
         };
         run_blocking(open).await.map_err(|error: Error| error.with_session(session))
     }
@@ -255,6 +260,11 @@ impl Replay {
         let differing = |step: &StepId| state.differences.iter().any(|difference| difference.step == *step);
         let same = state.calls.iter().filter(|(step, _)| !differing(step));
         same.fold((0, 0), |(calls, files), (_, more)| (calls + 1, files + more))
+    }
+
+    /// Returns the files that git ignores in the project and that the calls did not see.
+    pub(crate) fn unshared_paths(&self) -> Vec<UnsharedPath> {
+        self.dirs.as_ref().map(|dirs| dirs.branch_dirs.unshared()).unwrap_or_default()
     }
 
     /// Returns the differences between recorded calls and those that were made again.
