@@ -243,13 +243,15 @@ impl Isolated {
 
     /// Returns a sandbox with the same settings in another directory, which commands see at the path of this one.
     fn in_directory(&self, directory: &Path, shared: Option<Arc<SharedDirs>>) -> Option<Sandbox> {
-        let original = shared.as_ref().map_or(&self.options.directory, |shared| &shared.original);
-        let mount_path = match &self.options.mount_path {
-            Some(path) => path.clone(),
-            None => MountPath::SameAs(std::path::absolute(original).ok()?),
+        let original = match (&shared, &self.options.original) {
+            (Some(shared), _) => &shared.original,
+            (None, Some(original)) => original,
+            (None, None) => &self.options.directory,
         };
-        let (directory, mount_path) = (directory.to_owned(), Some(mount_path));
-        let options = IsolatedOptions { directory, mount_path, shared, ..self.options.clone() };
+        let original = std::path::absolute(original).ok()?;
+        let mount_path = self.options.mount_path.clone().unwrap_or_else(|| MountPath::SameAs(original.clone()));
+        let (directory, mount_path, original) = (directory.to_owned(), Some(mount_path), Some(original));
+        let options = IsolatedOptions { directory, mount_path, shared, original, ..self.options.clone() };
         Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
     }
 
@@ -425,11 +427,15 @@ impl SandboxBackend for Isolated {
     }
 
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
-        let has_mounts = self.options.walls == Walls::Namespaces;
-        has_mounts.then(|| self.in_directory(directory, Some(Arc::new(shared.clone()))))?
+        let can_show = self.can_show_dirs() || shared.directories.is_empty();
+        can_show.then(|| self.in_directory(directory, Some(Arc::new(shared.clone()))))?
+    }
+
+    fn can_show_dirs(&self) -> bool {
+        self.options.walls == Walls::Namespaces
     }
 
     fn shared(&self) -> Option<&SharedDirs> {
-        self.options.shared.as_deref()
+        self.options.shared.as_deref().filter(|shared| !shared.directories.is_empty())
     }
 }

@@ -226,6 +226,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
         None
     }
 
+    /// Returns true if [`with_shared`](Self::with_shared) can show directories.
+    fn can_show_dirs(&self) -> bool {
+        false
+    }
+
     /// Returns the directories of another workspace that this sandbox shows.
     fn shared(&self) -> Option<&SharedDirs> {
         None
@@ -342,15 +347,21 @@ impl Sandbox {
 
     /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
-    /// Commands see the other directory at the path of this one, where the backend can arrange that.
+    /// Commands see the other directory at the path of this one, where the backend can arrange that. Behind walls they do not see this one.
     pub fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         self.0.with_directory(directory)
     }
 
     /// Returns a sandbox in another directory, as [`with_directory`](Self::with_directory) does, that shows directories of a workspace
-    /// too: those that no version of its files holds. None if the backend cannot.
+    /// too: those that no version of its files holds. None if the backend cannot; one that cannot show directories may still keep the
+    /// rest of the workspace out of sight, if `shared` names none.
     pub fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
         self.0.with_shared(directory, shared)
+    }
+
+    /// Returns true if [`with_shared`](Self::with_shared) can show directories.
+    pub fn can_show_dirs(&self) -> bool {
+        self.0.can_show_dirs()
     }
 
     /// Returns the directories of another workspace that this sandbox shows.
@@ -412,6 +423,7 @@ trait ErasedBackend: Send + Sync {
     fn hidden(&self) -> &[PathBuf];
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox>;
+    fn can_show_dirs(&self) -> bool;
     fn shared(&self) -> Option<&SharedDirs>;
     fn keep_out(&self, path: &Path);
     fn stage_in(&self, directory: &Path);
@@ -468,6 +480,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
         SandboxBackend::with_shared(self, directory, shared)
+    }
+
+    fn can_show_dirs(&self) -> bool {
+        SandboxBackend::can_show_dirs(self)
     }
 
     fn shared(&self) -> Option<&SharedDirs> {

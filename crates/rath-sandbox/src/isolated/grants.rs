@@ -43,15 +43,18 @@ impl Grants {
         let system = [Path::new("/dev"), request.directory, temp].map(Path::to_owned);
         // The directory of a branch is in the `.rath` of its project.
         let around = request.directory.ancestors().filter(|above| above.ends_with(crate::RATH_DIR)).map(Path::to_owned);
-        let except = hidden.iter().chain(&covers).cloned().chain(system).chain(outside.clone()).chain(around);
+        // The directory of a fork is in the workspace that it is a fork of, too.
+        let hidden_outside: Vec<_> = hidden.iter().chain(request.originals).cloned().collect();
+        let except = hidden_outside.iter().chain(&covers).cloned().chain(system).chain(outside.clone()).chain(around);
         let elsewhere: Vec<_> = except.collect();
         add_around(Path::new("/"), &elsewhere, &mut grants.readable);
         for path in visible_dirs(request, &covers) {
-            add_around(&path, &hidden, &mut grants.readable);
+            add_around(&path, &hidden_outside, &mut grants.readable);
         }
-        let protected: Vec<_> = hidden.iter().chain(&git).cloned().collect();
-        for path in [request.directory].into_iter().chain(outside.iter().map(PathBuf::as_path)) {
-            add_around(path, &hidden, &mut grants.readable);
+        let outside = outside.iter().map(|path| (path.as_path(), &hidden_outside));
+        for (path, hidden) in [(request.directory, &hidden)].into_iter().chain(outside) {
+            let protected: Vec<_> = hidden.iter().chain(&git).cloned().collect();
+            add_around(path, hidden, &mut grants.readable);
             add_around(path, &protected, &mut grants.writable);
         }
         // It holds nothing of others, and lies in a directory that is hidden.

@@ -64,6 +64,15 @@ pub(super) struct MountRequest<'a> {
     pub(super) outside: &'a [(PathBuf, NestedProjects)],
     /// The directories of another workspace that are shown.
     pub(super) shared: Option<&'a ShownDirs>,
+    /// The places of the workspace that this one is a fork of: commands see nothing there.
+    pub(super) originals: &'a [PathBuf],
+}
+
+impl MountRequest<'_> {
+    /// Returns true if a path is in the workspace that this one is a fork of.
+    fn is_in_original(&self, path: &Path) -> bool {
+        self.originals.iter().any(|original| path.starts_with(original))
+    }
 }
 
 /// Directories with files of people and services. They are hidden.
@@ -223,7 +232,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path)).collect();
     let mut hidden_dirs: Vec<PathBuf> = Vec::new();
-    for HiddenPath { path, if_missing } in hidden_paths(request, sockets)? {
+    // The last, since the directory of a fork may be in it.
+    let originals = request.originals.iter().cloned().map(|path| HiddenPath { path, if_missing: IfMissing::Skip });
+    for HiddenPath { path, if_missing } in hidden_paths(request, sockets)?.into_iter().chain(originals) {
         // What is in a hidden directory is hidden with it.
         if hidden_dirs.iter().any(|hidden| path.starts_with(hidden)) {
             continue;
@@ -246,7 +257,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         }
         hidden_dirs.extend(is_dir.then_some(path));
     }
-    for path in kept_in_place(request) {
+    for path in kept_in_place(request).into_iter().filter(|path| !request.is_in_original(path)) {
         let workspace = (request.directory, request.mount_path);
         let roots = [workspace].into_iter().chain(writable.iter().map(|(_, above)| (&**above, &**above)));
         for (at, inside) in roots.filter_map(|(root, at)| Some((at, path.strip_prefix(root).ok()?))).take(1) {
@@ -271,7 +282,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         // Those of a workspace that is in there are treated above.
         let is_workspace = |path: &Path| {
             let path = above.join(path);
-            path.starts_with(request.directory) || path.starts_with(request.mount_path)
+            path.starts_with(request.directory) || path.starts_with(request.mount_path) || request.is_in_original(&path)
         };
         let (at, if_missing) = (c_path(&above.join(".git"))?, IfMissing::Skip);
         plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
@@ -324,7 +335,7 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
         }
         // Of paths in each other, the outermost: the mount of the other would be covered.
         let is_in = |above: &PathBuf| path.starts_with(above);
-        if !path.starts_with(request.directory) && !paths.iter().any(is_in) {
+        if !path.starts_with(request.directory) && !request.is_in_original(&path) && !paths.iter().any(is_in) {
             paths.retain(|inner| !inner.starts_with(&path));
             paths.push(path);
         }
@@ -372,7 +383,7 @@ pub(super) fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Ve
         // A home directory on `PATH` would be shown with all its files.
         let is_home = request.homes.iter().any(|home| home.starts_with(&path));
         let is_visible = path.starts_with(request.mount_path) || visible.iter().any(|above| path.starts_with(above));
-        if is_hidden && !is_home && !is_visible && path.is_dir() {
+        if is_hidden && !is_home && !is_visible && !request.is_in_original(&path) && path.is_dir() {
             visible.push(path);
         }
     }

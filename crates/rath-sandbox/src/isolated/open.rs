@@ -219,7 +219,11 @@ impl IsolatedOptions {
         if [root.path(), &*mount_path].contains(&Path::new("/")) {
             return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
         }
-        if mount_path != root.path() && mount_path.starts_with(root.path()) {
+        let original =
+            self.original.as_ref().map(|original| resolved(original)).filter(|it| !it.starts_with(root.path()));
+        let is_inside =
+            |above: &Path| mount_path != above && mount_path.starts_with(above) && mount_path != root.path();
+        if is_inside(root.path()) || original.as_deref().is_some_and(is_inside) {
             let message = format!("wanted a path outside of the workspace as `at`, found `{}`", mount_path.display());
             return Err(Error::new(ErrorKind::Config, message));
         }
@@ -265,6 +269,9 @@ impl IsolatedOptions {
             GitAccess::Commit if git.starts_with(root.path()) => CommitDir::prepare(&git)?,
             _ => None,
         };
+        // What is shown at its path is the fork.
+        let mut originals = original.map(|original| mounts.places_with_parts(&original)).unwrap_or_default();
+        originals.retain(|place| !place.starts_with(&mount_path));
         let mut request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
@@ -284,6 +291,7 @@ impl IsolatedOptions {
             mounts: &mounts,
             outside: &[],
             shared: shared.as_ref(),
+            originals: &originals,
         };
         let writable = mounts::writable_paths(&request)?;
         refuse_in_writable(&self.kept_out(), &request, &writable)?;

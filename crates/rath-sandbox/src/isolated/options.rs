@@ -36,6 +36,8 @@ pub(super) struct IsolatedOptions {
     pub(super) max_output_bytes: u64,
     /// The directories of another workspace that are shown.
     pub(super) shared: Option<Arc<SharedDirs>>,
+    /// The workspace that this one is a fork or a copy of. Commands do not see it.
+    pub(super) original: Option<PathBuf>,
 }
 
 /// The mechanism of the kernel that separates commands from the machine.
@@ -113,6 +115,7 @@ impl IsolatedOptions {
             env: Vec::new(),
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             shared: None,
+            original: None,
         }
     }
 

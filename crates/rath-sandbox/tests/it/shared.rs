@@ -85,6 +85,52 @@ fn commands_read_shared_directories_at_their_paths() {
 }
 
 #[test]
+fn the_project_itself_is_out_of_sight_and_out_of_reach_with_every_setting() {
+    let options = [
+        "show=ABOVE",
+        "at=/tmp/w&show=ABOVE",
+        "write=ABOVE",
+        "at=/tmp/w&write=ABOVE",
+        "at=/tmp/w&write=ABOVE/project/node_modules",
+        "at=/tmp/w&show=ABOVE/project/node_modules",
+        "at=ABOVE&write=ABOVE",
+        "walls=landlock",
+        "walls=landlock&show=ABOVE",
+        "walls=landlock&write=ABOVE",
+        "walls=landlock&write=ABOVE/project/node_modules",
+    ];
+    let mut harmful = Vec::new();
+    for options in options {
+        let fork = Fork::new();
+        let above = fork.path("");
+        let above = above.to_str().expect("a path").trim_end_matches('/');
+        let uri = format!("isolated:{above}/project?{}", options.replace("ABOVE", above));
+        let sandbox = Sandbox::open(&uri).expect("a sandbox");
+        let shared = SharedDirs { original: fork.path("project"), directories: Vec::new() };
+        let sandboxes = [
+            sandbox.with_shared(&fork.path("fork"), &shared).expect("a sandbox over the fork"),
+            sandbox.with_directory(&fork.path("fork")).expect("a sandbox over the fork"),
+        ];
+        for sandbox in sandboxes {
+            let before = fork.project();
+            let line = format!(
+                "cat src/a; cd '{above}/project' 2>/dev/null && {{ cat hard node_modules/secret; echo x > src/a; \
+                 echo x > node_modules/dep/index.js; echo x > new; echo x > .git/HEAD; }} 2>/dev/null; \
+                 mv '{above}/project' '{above}/moved' 2>/dev/null; cat '{above}/moved/hard' 2>/dev/null; :"
+            );
+            let out = printed(&sh(&sandbox, &line));
+            if out != "changed\n" || !fork.path("project").exists() || fork.project() != before {
+                harmful.push(format!("{options}: {out}"));
+                break;
+            }
+            // The fork is shown at the path of the project.
+            std::fs::write(fork.path("fork/src/a"), "changed\n").expect("written");
+        }
+    }
+    assert!(harmful.is_empty(), "{harmful:#?}");
+}
+
+#[test]
 fn changes_stay_in_the_fork_and_the_next_command_sees_them() {
     let fork = Fork::new();
     let (sandbox, before) = (fork.sandbox(|it| it), fork.project());

@@ -106,8 +106,7 @@ impl SharingSandbox {
         let holds_fork = ignored.directories.extract_if(.., |path| fork.starts_with(root.join(path)));
         unshared.extend(holds_fork.map(|path| UnsharedPath::new(&path, UnsharedReason::InTheWay)));
         let chosen = choose(&root, &ignored, &shared_before, &mut unshared);
-        let no_dirs = SharedDirs { original: root.clone(), directories: Vec::new() };
-        let has_mounts = sandbox.with_shared(&fork, &no_dirs).is_some();
+        let has_mounts = sandbox.can_show_dirs();
         let has_overlays = has_mounts && share.can_overlay();
         let mut sharing =
             Sharing { root: &root, fork: &fork, share, objects, has_overlays, budget: None, shown: Vec::new() };
@@ -136,10 +135,7 @@ impl SharingSandbox {
             }
         }
         let (left_out, directories) = (sharing.share.directories(), sharing.shown);
-        let sandbox = match directories.is_empty() {
-            true => plain,
-            false => sandbox.with_shared(&fork, &SharedDirs { original: root, directories }).unwrap_or(plain),
-        };
+        let sandbox = sandbox.with_shared(&fork, &SharedDirs { original: root, directories }).unwrap_or(plain);
         Ok(Some(SharingSandbox { sandbox, left_out, unshared }))
     }
 }

@@ -249,6 +249,10 @@ impl SandboxBackend for HidingSandbox {
         Some(hiding(self.inner.with_shared(directory, shared)?, &self.policy))
     }
 
+    fn can_show_dirs(&self) -> bool {
+        self.inner.can_show_dirs()
+    }
+
     fn shared(&self) -> Option<&SharedDirs> {
         self.inner.shared()
     }

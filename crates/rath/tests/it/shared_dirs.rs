@@ -223,6 +223,25 @@ fn calls_that_are_made_again_see_the_dependencies_and_change_nothing_of_the_proj
 }
 
 #[test]
+fn a_fork_does_not_see_the_project_itself() {
+    for options in ["at=/tmp/w&show=ABOVE", "at=/tmp/w&write=ABOVE", "walls=landlock&show=ABOVE"] {
+        let above = folder(&[]);
+        let project = above.path().join("project");
+        std::fs::create_dir(&project).expect("a directory");
+        put(&project, "a.txt", "mine\n");
+        let options = options.replace("ABOVE", &above.path().display().to_string());
+        let sandbox = Sandbox::open(&format!("isolated:{}?{options}", project.display())).expect("a sandbox");
+        let session = work(Session::user("go").to(sandbox), &[&["true"]]);
+        let path = project.display();
+        put(&project, "a.txt", "mine, changed\n");
+        let fork = work(session.fork(), &[&[&format!("cat a.txt; cat '{path}/a.txt'; echo x > '{path}/a.txt'; :")]]);
+        let out = outputs(&fork);
+        assert!(out.contains("mine") && !out.contains("changed"), "{options}: {out}");
+        assert_eq!(std::fs::read_to_string(project.join("a.txt")).expect("a file"), "mine, changed\n", "{options}");
+    }
+}
+
+#[test]
 fn rules_about_reading_hold_for_what_a_fork_shares() {
     let project = project();
     put(project.path(), "node_modules/dep/key.pem", "private\n");
