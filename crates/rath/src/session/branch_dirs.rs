@@ -246,7 +246,7 @@ impl BranchDirs {
         let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
         let tree = recorded.map_or_else(|| self.first_tree(&mut origin), Ok)?;
         let workspace = origin.fork(versions::tree_id(&tree)?, &fork_path, &self.index(&fork_path, store))?;
-        self.dir(&fork_path, workspace, store)
+        self.dir(&fork_path, workspace, store, request)
     }
 
     /// Returns the first tree that was seen in the user's directory.
@@ -325,8 +325,8 @@ impl BranchDirs {
     /// Opens a directory that exists, and completes an update of its files that was interrupted.
     fn open(&self, directory: &Path, store: &Versions, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
         let mut workspace = self.workspace(directory, store, request.secrets)?;
-        self.note(directory, store).complete(&mut workspace, view::tree(request.record).as_ref())?;
-        self.dir(directory, workspace, store)
+        self.note(directory, store, request).complete(&mut workspace, view::tree(request.record).as_ref())?;
+        self.dir(directory, workspace, store, request)
     }
 
     /// Opens the workspace of a directory, which keeps no version of a file that holds a secret.
@@ -353,8 +353,9 @@ impl BranchDirs {
     }
 
     /// Returns the note about an update of a directory.
-    fn note(&self, directory: &Path, store: &Versions) -> UpdateNote {
-        UpdateNote::new(store.objects(), &self.name(directory))
+    fn note(&self, directory: &Path, store: &Versions, request: &DirRequest<'_>) -> UpdateNote {
+        let session = first_branch(request.record).unwrap_or(request.branch);
+        UpdateNote::new(store.objects(), &self.name(directory), session)
     }
 
     /// Returns the name of a directory among those of the session.
@@ -378,7 +379,13 @@ impl BranchDirs {
     }
 
     /// Returns the sandbox over a directory together with its workspace.
-    fn dir(&self, directory: &Path, mut workspace: Workspace, store: &Versions) -> Result<Arc<BranchDir>> {
+    fn dir(
+        &self,
+        directory: &Path,
+        mut workspace: Workspace,
+        store: &Versions,
+        request: &DirRequest<'_>,
+    ) -> Result<Arc<BranchDir>> {
         let (sandbox, unshared) = match self.original_of(directory) {
             None => (self.sandbox.clone(), Vec::new()),
             Some(root) => {
@@ -391,7 +398,7 @@ impl BranchDirs {
                 (sandbox, unshared)
             }
         };
-        let tracked = TrackedDir::new(workspace, self.note(directory, store));
+        let tracked = TrackedDir::new(workspace, self.note(directory, store, request));
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), unshared }))
     }
 
@@ -412,7 +419,7 @@ impl BranchDirs {
         let found = match directory {
             Some(directory) => {
                 let mut workspace = self.workspace(directory, store, request.secrets)?;
-                self.note(directory, store).complete(&mut workspace, Some(&known))?;
+                self.note(directory, store, request).complete(&mut workspace, Some(&known))?;
                 versions::tree(workspace.snapshot()?.tree)
             }
             // The directory of the branch will be made from the tree on the record.

@@ -1,13 +1,16 @@
 //! Updates of a directory: all its files become those of another tree, even if the process is killed meanwhile.
 //!
-//! Both trees are noted before the first file changes, and the note is removed when the record has the new tree. The next opening
-//! that finds a note brings the files to the one of the two trees that is on the record. Changes of others meanwhile stay.
+//! Both trees are noted before the first file changes, with the session, and the note is removed when the record has the new tree. The
+//! next opening by that session brings the files to the one of the two trees that is on the record. Changes of others meanwhile stay.
+//! Another session that works in the directory leaves the note alone, unless files that the update is about were changed since.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::PathBuf;
 
-use rath_record::chunk::Tree;
+use rath_record::BranchId;
+use rath_record::chunk::{Change, Tree};
 use rath_workspace::{Objects, Workspace, read_at_most};
 
 use super::versions::{self, Versions};
@@ -20,14 +23,16 @@ const MAX_NOTE_BYTES: u64 = 1 << 10;
 /// The note about the update of one directory.
 pub(super) struct UpdateNote {
     path: PathBuf,
+    /// The first branch of the session that works in the directory.
+    session: BranchId,
     /// Locked while an update of this process is not over.
     file: Option<File>,
 }
 
 impl UpdateNote {
     /// Returns the note of the directory that has this name among those of a session.
-    pub(super) fn new(objects: &Objects, name: &str) -> Self {
-        UpdateNote { path: objects.folder().join("updates").join(name), file: None }
+    pub(super) fn new(objects: &Objects, name: &str, session: BranchId) -> Self {
+        UpdateNote { path: objects.folder().join("updates").join(name), session, file: None }
     }
 
     /// Makes the files equal to `wanted`: those of the tree after the update, merged with changes of others. The note stays until
@@ -56,7 +61,7 @@ impl UpdateNote {
         let mut file = OpenOptions::new().create(true).write(true).truncate(false).open(&self.path)?;
         file.lock()?;
         file.set_len(0)?;
-        file.write_all(format!("{} {}\n", before.0, after.0).as_bytes())?;
+        file.write_all(format!("{} {} {}\n", before.0, after.0, self.session).as_bytes())?;
         self.file = Some(file);
         Ok(())
     }
@@ -68,7 +73,8 @@ impl UpdateNote {
         self.file = None;
     }
 
-    /// Finishes an update that was interrupted, if the recorded tree is the new one, or undoes it, if that is the old one.
+    /// Finishes an update of this session that was interrupted, if the recorded tree is the new one, or undoes it, if that is the old
+    /// one.
     pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: Option<&Tree>) -> Result<()> {
         let Ok(text) = read_at_most(&self.path, MAX_NOTE_BYTES) else { return Ok(()) };
         let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
@@ -77,9 +83,15 @@ impl UpdateNote {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&text);
-        if let Some((before, after)) = text.trim_end().split_once(' ') {
+        if let [before, after, session] = text.split_whitespace().collect::<Vec<_>>()[..] {
             let [before, after] = [before, after].map(|tree| Tree(tree.to_owned()));
+            let is_own = session.parse().is_ok_and(|session: BranchId| session == self.session);
             match recorded {
+                _ if !is_own => {
+                    if !has_other_changes(workspace, &before, &after)? {
+                        return Ok(());
+                    }
+                }
                 Some(recorded) if *recorded == after => bring(workspace, &before, &after)?,
                 Some(recorded) if *recorded == before => bring(workspace, &after, &before)?,
                 _ => {}
@@ -96,10 +108,139 @@ fn bring(workspace: &mut Workspace, from: &Tree, to: &Tree) -> Result<()> {
     if found == *to {
         return Ok(());
     }
-    let (merged, conflicts) = Versions::from(workspace.objects().clone()).merge(from, to, &found)?;
-    // With changes of others in the same files, all of them stay, and the next look records them.
-    if conflicts.is_empty() {
-        workspace.restore(versions::tree_id(&merged)?)?;
-    }
+    let versions = Versions::from(workspace.objects().clone());
+    let (merged, conflicts) = versions.merge(from, to, &found)?;
+    // Files that others changed in another way stay as they are, and the next look records them.
+    let wanted = versions.with_conflicts_as_in(&merged, &conflicts, &found)?;
+    workspace.restore(versions::tree_id(&wanted)?)?;
     Ok(())
+}
+
+/// Returns true if a file that differs between the trees of an update is as in neither of them.
+fn has_other_changes(workspace: &mut Workspace, before: &Tree, after: &Tree) -> Result<bool> {
+    let found = versions::tree(workspace.snapshot()?.tree);
+    let versions = Versions::from(workspace.objects().clone());
+    let differing = |one: &Tree, other: &Tree| -> Result<HashSet<String>> {
+        let effects = versions.diff(Some(one), other)?.into_iter();
+        Ok(effects
+            .flat_map(|effect| match effect.change {
+                Change::Renamed { from } => vec![from, effect.path],
+                _ => vec![effect.path],
+            })
+            .collect())
+    };
+    let (updated, from_before, from_after) =
+        (differing(before, after)?, differing(before, &found)?, differing(after, &found)?);
+    Ok(updated.iter().any(|path| from_before.contains(path) && from_after.contains(path)))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// The files of a directory before an update, after it, and half-way; then as others left them.
+    const BEFORE: [(&str, &str); 4] = [("a", "1\n"), ("b", "1\n"), ("c", "1\n"), ("d/e", "1\n")];
+    const AFTER: [(&str, &str); 3] = [("a", "2\n"), ("b", "2\n"), ("c", "2\n")];
+    const INTERRUPTED: [(&str, &str); 4] = [("a", "2\n"), ("b", "1\n"), ("c", "1\n"), ("d/e", "1\n")];
+
+    struct Fixture {
+        folder: rath_test_support::TempDir,
+        workspace: Workspace,
+        before: Tree,
+        after: Tree,
+        owner: BranchId,
+    }
+
+    impl Fixture {
+        /// Interrupts an update, and then changes files.
+        fn interrupted(changes: &[(&str, &str)]) -> Self {
+            let folder = rath_test_support::temp_dir();
+            let root = folder.path().join("project");
+            std::fs::create_dir(&root).expect("a directory");
+            let objects = Objects::open(&folder.path().join("versions")).expect("versions");
+            let index = folder.path().join("index");
+            let mut workspace = Workspace::open(&root, &objects, &index).expect("a workspace");
+            let mut tree = |files: &[(&str, &str)]| {
+                put_only(&root, files);
+                versions::tree(workspace.snapshot().expect("a snapshot").tree)
+            };
+            let (before, after) = (tree(&BEFORE), tree(&AFTER));
+            put_only(&root, &INTERRUPTED);
+            let owner = session(1);
+            UpdateNote::new(&objects, "root", owner).write(&before, &after).expect("a note");
+            changes.iter().for_each(|(path, content)| std::fs::write(root.join(path), content).expect("a file"));
+            Fixture { folder, workspace, before, after, owner }
+        }
+
+        fn complete(&mut self, session: BranchId, recorded: &Tree) {
+            let mut note = UpdateNote::new(self.workspace.objects(), "root", session);
+            note.complete(&mut self.workspace, Some(recorded)).expect("completed");
+        }
+
+        fn has_note(&self) -> bool {
+            self.folder.path().join("versions/updates/root").exists()
+        }
+
+        /// Returns the files, in one line.
+        fn files(&self) -> String {
+            let read = |path: &str| std::fs::read_to_string(self.folder.path().join("project").join(path));
+            let files = ["a", "b", "c", "d/e"].iter().filter_map(|path| Some(format!("{path}={}", read(path).ok()?)));
+            files.collect::<String>().replace('\n', " ").trim_end().to_owned()
+        }
+    }
+
+    fn session(nth: u8) -> BranchId {
+        BranchId([nth; 16])
+    }
+
+    fn put_only(root: &std::path::Path, files: &[(&str, &str)]) {
+        for (path, _) in BEFORE {
+            let _ = std::fs::remove_file(root.join(path));
+        }
+        for (path, content) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+            std::fs::write(path, content).expect("a file");
+        }
+    }
+
+    #[test]
+    fn the_session_itself_finishes_or_undoes_an_update() {
+        for (is_recorded, files) in [(true, "a=2 b=2 c=2"), (false, "a=1 b=1 c=1 d/e=1")] {
+            let mut fixture = Fixture::interrupted(&[]);
+            let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
+            fixture.complete(fixture.owner, &recorded);
+            assert_eq!((&*fixture.files(), fixture.has_note()), (files, false));
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_changed_meanwhile_stays_and_all_others_are_finished() {
+        for (is_recorded, files) in [(true, "a=2 b=mine c=2"), (false, "a=1 b=mine c=1 d/e=1")] {
+            let mut fixture = Fixture::interrupted(&[("b", "mine\n")]);
+            let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
+            fixture.complete(fixture.owner, &recorded);
+            assert_eq!((&*fixture.files(), fixture.has_note()), (files, false));
+        }
+    }
+
+    #[test]
+    fn another_session_leaves_the_update_to_its_own() {
+        let mut fixture = Fixture::interrupted(&[("other", "3\n")]);
+        let (owner, other) = (fixture.owner, session(2));
+        let recorded = fixture.before.clone();
+        fixture.complete(other, &recorded);
+        assert_eq!((&*fixture.files(), fixture.has_note()), ("a=2 b=1 c=1 d/e=1", true));
+        let recorded = fixture.after.clone();
+        fixture.complete(owner, &recorded);
+        assert_eq!((&*fixture.files(), fixture.has_note()), ("a=2 b=2 c=2", false));
+    }
+
+    #[test]
+    fn another_session_drops_an_update_of_files_that_were_changed_since() {
+        let mut fixture = Fixture::interrupted(&[("b", "3\n")]);
+        let recorded = fixture.before.clone();
+        fixture.complete(session(2), &recorded);
+        assert_eq!((&*fixture.files(), fixture.has_note()), ("a=2 b=3 c=1 d/e=1", false));
+    }
 }

@@ -21,7 +21,7 @@ impl Fixture {
         }
         let objects = Objects::open(&folder.path().join("objects")).expect("objects");
         let workspace = open(Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace"));
-        let tracked = TrackedDir::new(workspace, UpdateNote::new(&objects, "root"));
+        let tracked = TrackedDir::new(workspace, UpdateNote::new(&objects, "root", crate::Session::user("go").id()));
         let rules = ["deny write locked", "deny write large"].map(|rule| rule.parse().expect("a rule"));
         let policy = Arc::new(ActivePolicy::new(Policy::new(Mode::Workspace).rules(rules)));
         let sandbox = Sandbox::local(&root);
