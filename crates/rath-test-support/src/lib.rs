@@ -33,6 +33,12 @@ pub fn temp_dir() -> TempDir {
     temp_dir_in(&parent)
 }
 
+/// Makes a directory like [`temp_dir`] whose path has no blank: the first line of a script can name an interpreter in it.
+#[track_caller]
+pub fn temp_dir_without_blanks() -> TempDir {
+    tempfile::Builder::new().prefix("rath-test-").tempdir().expect("a temporary directory can be made")
+}
+
 /// Makes a directory like [`temp_dir`] on a file system in memory, where there is one that this user may write to.
 #[track_caller]
 pub fn temp_dir_in_memory() -> TempDir {

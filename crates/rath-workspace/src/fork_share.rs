@@ -9,7 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::dir::{FileType, Stat};
+use crate::dir::FileType;
+use crate::dir_copy::{DirCopy, MAX_COPIED_DEPTH, names_paths};
 use crate::disk::{self, Handle};
 use crate::error::Result;
 use crate::listing::Listing;
@@ -40,6 +41,8 @@ use crate::rename::{directory, last_name};
 pub struct ForkShare {
     fork: PathBuf,
     folder: PathBuf,
+    /// The path at which programs see the fork.
+    seen_at: PathBuf,
 }
 
 /// The number of files and bytes that are still copied for a fork.
@@ -63,6 +66,8 @@ pub enum CopyOutcome {
     TooLarge,
     /// The fork has files at the path already.
     InTheWay,
+    /// Programs in it would use the files of the original, under a name that cannot be replaced.
+    NamesOriginal,
 }
 
 /// The end of the name of the folder.
@@ -76,9 +81,6 @@ const MAX_LIST_BYTES: u64 = 1 << 20;
 
 /// The longest name of a folder for changes that holds the path of its directory, in bytes.
 const MAX_ENCODED_BYTES: usize = 120;
-
-/// The most levels of directories that are copied.
-const MAX_COPIED_DEPTH: usize = 128;
 
 impl CopyBudget {
     /// The most files that are copied for a fork.
@@ -102,12 +104,17 @@ impl ForkShare {
     pub fn of(fork: &Path) -> Self {
         let mut folder = fork.as_os_str().to_owned();
         folder.push(SHARED_SUFFIX);
-        ForkShare { fork: fork.to_owned(), folder: folder.into() }
+        ForkShare::within(fork, folder.as_ref())
     }
 
     /// Returns the shared directories of a directory that is no fork, whose list and changes are in a folder of their own.
     pub fn within(directory: &Path, folder: &Path) -> Self {
-        ForkShare { fork: directory.to_owned(), folder: folder.to_owned() }
+        ForkShare { fork: directory.to_owned(), folder: folder.to_owned(), seen_at: directory.to_owned() }
+    }
+
+    /// Returns the same, for programs that see the fork at another path than its own.
+    pub fn seen_at(self, path: &Path) -> Self {
+        ForkShare { seen_at: path.to_owned(), ..self }
     }
 
     /// Returns the fork.
@@ -175,8 +182,9 @@ impl ForkShare {
 
     /// Copies a directory of `original` to the fork, if the fork has none, and the budget allows.
     ///
-    /// Links are copied as links; one that leads to a path in `original` leads to that path in the fork. No copy is a hard link: a
-    /// program that writes in place would write to both. Pipes, sockets and devices are left out.
+    /// Links are copied as links; one that leads to a path in `original` leads to that path in the fork. So do the paths in the files in
+    /// which tools write them, such as the scripts in `bin`. No copy is a hard link: a program that writes in place would write to both.
+    /// Pipes, sockets and devices are left out.
     pub fn copy(
         &self,
         objects: &Objects,
@@ -194,8 +202,13 @@ impl ForkShare {
         if !left.take_directory(&source, 0) {
             return Ok(CopyOutcome::TooLarge);
         }
+        let copy = DirCopy::new(original, &self.seen_at, budget.shares_blocks);
+        // A directory is listed once by each opening.
+        let again = || disk::open_dir(&source, b".").map_err(failed);
+        if copy.leads_back(&again()?, &path_bytes(path), 0).map_err(failed)? {
+            return Ok(CopyOutcome::NamesOriginal);
+        }
         self.add(objects, path)?;
-        let copy = DirCopy { original, fork: &self.fork, shares_blocks: budget.shares_blocks };
         // The copy appears as a whole: one that is there is complete.
         let (root, bytes) = (disk::open_root(&self.fork).map_err(failed)?, path_bytes(path));
         create_dirs(&root, directory(&bytes)).map_err(failed)?;
@@ -205,8 +218,7 @@ impl ForkShare {
             .temporaries()
             .place(&place, |temporary: &Path| -> io::Result<()> {
                 fs::create_dir(temporary)?;
-                // A directory is listed once by each opening.
-                copy.run(&disk::open_dir(&source, b".")?, &disk::open_root(temporary)?, 0)
+                copy.run(&disk::open_dir(&source, b".")?, &disk::open_root(temporary)?, &path_bytes(path), 0)
             })
             .map_err(failed)?;
         *budget = left;
@@ -236,7 +248,7 @@ impl ForkShare {
             return Ok(false);
         }
         self.add(objects, path)?;
-        let copy = DirCopy { original, fork: &self.fork, shares_blocks: false };
+        let copy = DirCopy::new(original, &self.seen_at, false);
         let mut budget =
             CopyBudget { files: CopyBudget::MAX_FILES, bytes: CopyBudget::MAX_BYTES, shares_blocks: false };
         let refs = disk::open_root(&git.join("refs")).map_err(failed)?;
@@ -251,7 +263,7 @@ impl ForkShare {
                     .iter()
                     .try_for_each(|part| fs::create_dir_all(temporary.join(part)))?;
                 fs::write(temporary.join("objects/info/alternates"), format!("{alternate}\n"))?;
-                copy.run(&disk::open_dir(&refs, b".")?, &disk::open_root(&temporary.join("refs"))?, 0)?;
+                copy.run(&disk::open_dir(&refs, b".")?, &disk::open_root(&temporary.join("refs"))?, b".git/refs", 0)?;
                 for name in FILES {
                     if git.join(name).symlink_metadata().is_ok_and(|found| found.is_file()) {
                         fs::copy(git.join(name), temporary.join(name))?;
@@ -290,9 +302,10 @@ impl ForkShare {
             each_file(&copied, &mut |path, metadata| {
                 let original = original.join(&shared).join(path).symlink_metadata();
                 let is_same = |original: &fs::Metadata| {
+                    // In some files, the path of the original was replaced.
+                    let has_length = original.len() == metadata.len() || names_paths(&path_bytes(&shared.join(path)));
                     original.file_type() == metadata.file_type()
-                        && (metadata.is_symlink()
-                            || original.len() == metadata.len() && original.modified().ok() == metadata.modified().ok())
+                        && (metadata.is_symlink() || has_length && original.modified().ok() == metadata.modified().ok())
                 };
                 let is_known =
                     if is_git { path == Path::new("info/alternates") } else { original.is_ok_and(|it| is_same(&it)) };
@@ -364,67 +377,6 @@ impl CopyBudget {
         }
         true
     }
-}
-
-/// A copy of directories of `original` for a fork.
-struct DirCopy<'a> {
-    original: &'a Path,
-    fork: &'a Path,
-    shares_blocks: bool,
-}
-
-impl DirCopy<'_> {
-    /// Copies the contents of a directory to an empty one.
-    fn run(&self, source: &Handle, into: &Handle, depth: usize) -> io::Result<()> {
-        let (mut listing, mut content) = (Listing::default(), Vec::new());
-        disk::list(source, &mut listing)?;
-        for nth in 0..listing.entries.len() {
-            let name = listing.name(nth);
-            let stat = match disk::stat(source, name) {
-                Err(error) if disk::is_gone(&error) => continue,
-                stat => stat?,
-            };
-            match stat.file_type() {
-                FileType::Directory if depth < MAX_COPIED_DEPTH => {
-                    disk::create_dir(into, name)?;
-                    let (from, to) = (disk::open_dir(source, name)?, disk::open_dir(into, name)?);
-                    self.run(&from, &to, depth + 1)?;
-                    finish(&to, &stat, 0o700)?;
-                }
-                FileType::Link => {
-                    let Some(target) = disk::read_link(source, name)? else { continue };
-                    disk::create_link(into, name, &self.target(target))?;
-                }
-                FileType::File => {
-                    let from = disk::open_file(source, name)?;
-                    let to = disk::create_file(into, name, false)?;
-                    if !(self.shares_blocks && disk::share_blocks(&from, &to)) {
-                        content.clear();
-                        disk::read_all(&from, &mut content, u64::MAX)?;
-                        disk::write_all(&to, &content)?;
-                    }
-                    finish(&to, &stat, 0o200)?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the target of a copied link.
-    fn target(&self, target: Vec<u8>) -> Vec<u8> {
-        let path = disk::path_from_bytes(&target);
-        match path.strip_prefix(self.original) {
-            Ok(inside) => self.fork.join(inside).as_os_str().as_encoded_bytes().to_vec(),
-            Err(_) => target,
-        }
-    }
-}
-
-/// Gives a copy the permissions and the time of its original. The user can write it.
-fn finish(file: &Handle, stat: &Stat, own_mode: u32) -> io::Result<()> {
-    disk::set_mode(file, stat.mode & 0o777 | own_mode)?;
-    disk::set_modified(file, stat.modified)
 }
 
 /// Opens a directory below another one, and creates those that are missing. Fails if a name on the way is a link.

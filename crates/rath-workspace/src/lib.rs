@@ -109,6 +109,7 @@ mod changes;
 mod checkout;
 mod collector;
 mod dir;
+mod dir_copy;
 mod dir_node;
 #[cfg(unix)]
 mod disk;

@@ -247,6 +247,9 @@ fn what_a_fork_shares_is_removed_with_it_and_its_own_files_are_named() {
         fs::create_dir_all(project.root().join(path).parent().expect("a directory")).expect("a directory");
         fs::write(project.root().join(path), text).expect("written");
     }
+    // In the copy, the path is that of the fork.
+    fs::create_dir(project.root().join("vendor/bin")).expect("a directory");
+    fs::write(project.root().join("vendor/bin/run"), format!("cd {}\n", project.root().display())).expect("written");
     let objects = Objects::open(&project.versions()).expect("versions");
     let workspace =
         Workspace::open(&project.root(), &objects, &project.versions().join("index/root")).expect("a workspace");

@@ -37,6 +37,8 @@ pub enum UnsharedReason {
     InTheWay,
     /// It is too large to be copied, and cannot be shown by a mount here.
     TooLarge,
+    /// Scripts in it would use the files of the user's directory, and a copy of it too.
+    NamesOriginal,
     /// There are too many such directories.
     TooMany,
     /// It is there, and commands can only read it: it is too large to be copied, and no overlay can be mounted on its file system.
@@ -52,6 +54,7 @@ impl fmt::Display for UnsharedReason {
             UnsharedReason::Private => f.write_str("private"),
             UnsharedReason::InTheWay => f.write_str("the fork has files of its own there"),
             UnsharedReason::TooLarge => f.write_str("too large to copy"),
+            UnsharedReason::NamesOriginal => f.write_str("names the project's own path"),
             UnsharedReason::TooMany => write!(f, "more than {MAX_SHARED_DIRS} directories"),
             UnsharedReason::ReadOnly => f.write_str("read-only"),
             UnsharedReason::Failed(why) => f.write_str(why),
@@ -99,7 +102,11 @@ impl SharingSandbox {
     /// `root`. None if the sandbox cannot work in another directory. The path of the fork has no links. Blocks.
     pub(super) fn over(sandbox: &Sandbox, root: &Path, share: ForkShare, objects: &Objects) -> Result<Option<Self>> {
         let (root, fork) = (root.canonicalize()?, share.fork().to_owned());
-        let Some(plain) = sandbox.with_directory(&fork) else { return Ok(None) };
+        let shared = |directories| SharedDirs { original: root.clone(), directories };
+        let plain = sandbox.with_shared(&fork, &shared(Vec::new())).or_else(|| sandbox.with_directory(&fork));
+        let Some(plain) = plain else { return Ok(None) };
+        let seen_at = plain.seen_at().unwrap_or(&fork);
+        let share = share.seen_at(&seen_at.canonicalize().unwrap_or_else(|_| seen_at.to_owned()));
         let (shared_before, mut unshared) = (share.directories(), Vec::new());
         let mut ignored = IgnoredPaths::find(&root)?;
         // A directory cannot be shown in itself.
@@ -135,7 +142,10 @@ impl SharingSandbox {
             }
         }
         let (left_out, directories) = (sharing.share.directories(), sharing.shown);
-        let sandbox = sandbox.with_shared(&fork, &SharedDirs { original: root, directories }).unwrap_or(plain);
+        let sandbox = match directories.is_empty() {
+            true => plain,
+            false => sandbox.with_shared(&fork, &shared(directories)).unwrap_or(plain),
+        };
         Ok(Some(SharingSandbox { sandbox, left_out, unshared }))
     }
 }
@@ -168,6 +178,7 @@ impl Sharing<'_> {
             CopyOutcome::Copied => None,
             CopyOutcome::InTheWay => Some(UnsharedReason::InTheWay),
             CopyOutcome::TooLarge => Some(UnsharedReason::TooLarge),
+            CopyOutcome::NamesOriginal => Some(UnsharedReason::NamesOriginal),
         })
     }
 

@@ -291,6 +291,44 @@ fn git_in_a_local_fork_finds_no_repository_above_it() {
 }
 
 #[test]
+fn copies_in_a_local_fork_do_not_lead_back_to_the_project() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = rath_test_support::temp_dir_without_blanks();
+    let above = folder.path().canonicalize().expect("a path");
+    let (project, alias) = (above.join("project"), above.join("alias"));
+    std::fs::create_dir(&project).expect("a directory");
+    symlink(&project, &alias).expect("a link");
+    put(&project, ".gitignore", ".venv/\nnode_modules/\nother/\n");
+    put(&project, "pk/a.txt", "mine\n");
+    let (root, other) = (project.display(), alias.display());
+    put(&project, ".venv/pyvenv.cfg", &format!("home = /usr/bin\ncommand = /usr/bin/python3 -m venv {root}/.venv\n"));
+    put(&project, ".venv/lib/site.pth", &format!("{root}/pk\n"));
+    put(&project, ".venv/bin/tool", &format!("#!{root}/.venv/bin/sh\necho x > {root}/.venv/installed\necho ran\n"));
+    put(&project, "other/bin/tool", &format!("#!{other}/.venv/bin/sh\necho x > {other}/pk/a.txt\n"));
+    put(&project, "node_modules/dep", "dep\n");
+    symlink("/bin/sh", project.join(".venv/bin/sh")).expect("a link");
+    for tool in [".venv/bin/tool", "other/bin/tool"] {
+        std::fs::set_permissions(project.join(tool), std::fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    symlink(alias.join("pk"), project.join("node_modules/alias")).expect("a link");
+    // Four levels above the directory in the fork is the project.
+    symlink("../../../../pk", project.join("node_modules/up")).expect("a link");
+    let session = work(Session::user("go").to(Sandbox::local(&project)), &[&["true"]]);
+    let before = state(&project);
+    let lines = [
+        ".venv/bin/tool; cat .venv/installed",
+        "echo x > node_modules/alias/a.txt; cat pk/a.txt; echo x > node_modules/up/a.txt",
+        "cat $(cat .venv/lib/site.pth)/a.txt; ls other",
+    ];
+    let fork = work(session.fork(), &[&lines]);
+    assert_eq!(state(&project), before);
+    let out = outputs(&fork);
+    assert!(out.contains("ran\nx") && !out.contains("mine") && out.contains("node_modules/up/a.txt: "), "{out}");
+    let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+    assert_eq!(unshared, ["other: names the project's own path"]);
+}
+
+#[test]
 fn a_directory_of_the_fork_itself_is_not_covered() {
     let project = folder(&[("vendor/a.txt", "tracked\n"), ("a.txt", "one\n")]);
     let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["echo 1 > a.txt"]]);
