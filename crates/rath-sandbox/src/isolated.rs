@@ -337,7 +337,17 @@ impl SandboxBackend for Isolated {
                 run_blocking(move || options.open(&state).map(Arc::new)).await?
             }
         };
+        #[cfg(target_os = "linux")]
+        let _locks = {
+            let open = open.clone();
+            run_blocking(move || open.shared.as_ref().map(|shared| shared.lock()).transpose()).await?
+        };
         let output = self.run_in(open.clone(), command, sink).await?;
+        #[cfg(target_os = "linux")]
+        if let Some(namespace) = &open.namespace {
+            let read_only = namespace.failed_overlays().map(Path::to_owned);
+            self.state.lock().unwrap_or_else(PoisonError::into_inner).read_only.extend(read_only);
+        }
         #[cfg(target_os = "linux")]
         if output.status == ExitStatus::Exit(0) && open.commit.is_some() {
             run_blocking(move || open.commit.as_ref().map_or(Ok(()), CommitDir::publish)).await?;
@@ -433,6 +443,10 @@ impl SandboxBackend for Isolated {
 
     fn can_show_dirs(&self) -> bool {
         self.options.walls == Walls::Namespaces
+    }
+
+    fn read_only_dirs(&self) -> Vec<PathBuf> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).read_only.iter().cloned().collect()
     }
 
     fn shared(&self) -> Option<&SharedDirs> {

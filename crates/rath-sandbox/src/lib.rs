@@ -231,6 +231,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
         false
     }
 
+    /// Returns the directories of another workspace that a command could only read, although they have a folder for changes.
+    fn read_only_dirs(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Returns the directories of another workspace that this sandbox shows.
     fn shared(&self) -> Option<&SharedDirs> {
         None
@@ -364,6 +369,12 @@ impl Sandbox {
         self.0.can_show_dirs()
     }
 
+    /// Returns the directories of another workspace that a command could only read, although they have a folder for changes: the system
+    /// could not mount an overlay.
+    pub fn read_only_dirs(&self) -> Vec<PathBuf> {
+        self.0.read_only_dirs()
+    }
+
     /// Returns the directories of another workspace that this sandbox shows.
     pub fn shared(&self) -> Option<&SharedDirs> {
         self.0.shared()
@@ -424,6 +435,7 @@ trait ErasedBackend: Send + Sync {
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox>;
     fn can_show_dirs(&self) -> bool;
+    fn read_only_dirs(&self) -> Vec<PathBuf>;
     fn shared(&self) -> Option<&SharedDirs>;
     fn keep_out(&self, path: &Path);
     fn stage_in(&self, directory: &Path);
@@ -484,6 +496,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn can_show_dirs(&self) -> bool {
         SandboxBackend::can_show_dirs(self)
+    }
+
+    fn read_only_dirs(&self) -> Vec<PathBuf> {
+        SandboxBackend::read_only_dirs(self)
     }
 
     fn shared(&self) -> Option<&SharedDirs> {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// of the files holds.
 ///
 /// Commands can read them. They can change those that have a folder for changes, and the changes stay there: the workspace is
-/// never written. Where the system cannot mount an overlay, commands can read all of them and change none.
+/// never written. Commands that share such a folder run one after the other. Where the system cannot mount an overlay, commands can read
+/// all of them and change none: see [`Sandbox::read_only_dirs`](crate::Sandbox::read_only_dirs).
 ///
 /// Passed to [`Sandbox::with_shared`](crate::Sandbox::with_shared).
 ///

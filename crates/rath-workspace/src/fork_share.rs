@@ -243,8 +243,7 @@ impl ForkShare {
         };
         // The files of such a repository are elsewhere: git would write them there.
         let config = regular_file::read_at_most(&git.join("config"), MAX_LIST_BYTES).unwrap_or_default();
-        let names_worktree = String::from_utf8_lossy(&config).to_ascii_lowercase().contains("worktree");
-        if !is_whole || names_worktree || git.join("commondir").exists() {
+        if !is_whole || names_worktree(&String::from_utf8_lossy(&config)) || git.join("commondir").exists() {
             return Ok(false);
         }
         self.add(objects, path)?;
@@ -379,6 +378,19 @@ impl CopyBudget {
     }
 }
 
+/// Returns true if the settings of a repository say where its files are: `worktree` in the section `core`.
+fn names_worktree(config: &str) -> bool {
+    let mut is_core = false;
+    config.lines().any(|line| {
+        let mut line = line.trim();
+        if let Some((section, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            (is_core, line) = (section.trim().eq_ignore_ascii_case("core"), rest.trim_start());
+        }
+        let name = line.split(|end: char| end == '=' || end.is_whitespace()).next();
+        is_core && name.is_some_and(|name| name.eq_ignore_ascii_case("worktree"))
+    })
+}
+
 /// Opens a directory below another one, and creates those that are missing. Fails if a name on the way is a link.
 fn create_dirs(root: &Handle, path: &[u8]) -> io::Result<Handle> {
     let mut dir = disk::open_dir(root, b".")?;
@@ -424,6 +436,25 @@ fn each_file(directory: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata)) {
                 Ok(metadata) => each(&path, &metadata),
                 Err(_) => {}
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_setting_of_the_section_core_says_where_the_files_are() {
+        for (config, is_elsewhere) in [
+            ("[core]\n\tbare = false\n\tworktree = ../elsewhere\n", true),
+            ("[CORE]\nWorkTree=/elsewhere\n", true),
+            ("[core] worktree = /elsewhere\n", true),
+            ("[core]\n\t# worktree = /elsewhere\n", false),
+            ("[extensions]\n\tworktreeConfig = true\n[branch \"worktree\"]\n\tremote = worktree\n", false),
+            ("[core]\n\tbare = false\n[alias]\n\tworktree = worktree list\n", false),
+        ] {
+            assert_eq!(names_worktree(config), is_elsewhere, "{config}");
         }
     }
 }

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use rustix::mount::MountFlags;
 
@@ -426,7 +427,12 @@ impl MountPlan {
             let slot = self.used_slots;
             self.used_slots += 1;
             let layers = match (shared.upper(), shared.work()) {
-                (Some(upper), Some(work)) => Some(OverlayLayers { upper: c_path(&upper)?, work: c_path(&work)? }),
+                (Some(upper), Some(work)) => Some(OverlayLayers {
+                    upper: c_path(&upper)?,
+                    work: c_path(&work)?,
+                    path: shared.path.clone(),
+                    has_failed: AtomicBool::new(false),
+                }),
                 _ => None,
             };
             let from = c_path(&shown.original().join(&shared.path))?;

@@ -5,6 +5,9 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat2, symlinkat, unlinkat};
 use rustix::io::Errno;
@@ -94,6 +97,10 @@ pub(super) enum MountOp {
 pub(super) struct OverlayLayers {
     pub(super) upper: CString,
     pub(super) work: CString,
+    /// The directory that the overlay is over, relative to the workspace.
+    pub(super) path: PathBuf,
+    /// True if the last command could not mount it.
+    pub(super) has_failed: AtomicBool,
 }
 
 /// The treatment of a path that is to be covered or protected, and that is not there.
@@ -156,6 +163,14 @@ impl Namespace {
         }
     }
 
+    /// Returns the directories that the last command could only read, since their overlays could not be mounted.
+    pub(super) fn failed_overlays(&self) -> impl Iterator<Item = &Path> {
+        self.mount_ops.iter().filter_map(|(_, op)| match op {
+            MountOp::Share { layers: Some(layers), .. } => layers.has_failed.load(SeqCst).then_some(&*layers.path),
+            _ => None,
+        })
+    }
+
     /// Changes to a directory below the workspace. Fails if the path leads out.
     pub(crate) fn change_directory(&self, path: &CStr) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -197,7 +212,11 @@ impl MountOp {
             MountOp::Share { slot, from, layers } => {
                 // A path that has become a link leads elsewhere.
                 let Ok(from) = open_without_links(from) else { return Ok(()) };
-                let overlay = layers.as_ref().and_then(|layers| layers.mount(&from).ok());
+                let overlay = layers.as_ref().and_then(|layers| {
+                    let mounted = layers.mount(&from);
+                    layers.has_failed.store(mounted.is_err(), SeqCst);
+                    mounted.ok()
+                });
                 let fd = overlay.map_or_else(|| clone_read_only(&from), Ok)?;
                 if let Some(slot) = slots.get_mut(*slot) {
                     *slot = std::os::fd::IntoRawFd::into_raw_fd(fd);

@@ -1,6 +1,6 @@
 //! Opening an isolated sandbox: its directory, its limits and its walls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -50,6 +50,8 @@ use crate::temp_dir::TempDir;
 pub(super) struct OpeningState {
     /// The projects in each directory that commands can write.
     projects: BTreeMap<PathBuf, Arc<NestedProjects>>,
+    /// The shown directories that a command could only read, although there is a folder for changes.
+    pub(super) read_only: BTreeSet<PathBuf>,
     #[cfg(target_os = "linux")]
     placeholders: Placeholders,
 }

@@ -4,7 +4,7 @@
 //! the changes, in which the kernel marks removed files, and the directory of the workspace.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +69,13 @@ impl ShownDirs {
         self.directories.iter().map(|(shared, _)| shared)
     }
 
+    /// Waits until no other command, in any process, uses the folders with the changes: what two overlays do to one folder is not
+    /// defined. The folders are free again when the files are closed.
+    pub(super) fn lock(&self) -> Result<Vec<File>> {
+        let folders = self.directories().filter_map(|shared| shared.changes.as_ref());
+        folders.map(|folder| lock(folder)).collect()
+    }
+
     /// Returns every `.rath` in the directories, relative to the workspace.
     pub(super) fn rath_dirs(&self) -> impl Iterator<Item = &Path> {
         self.rath.iter().map(|path| &**path)
@@ -108,6 +115,10 @@ impl ShownDirs {
             let message = format!("`{}` was removed here, and only a command can create it again", path.display());
             return Some(Err(Error::new(ErrorKind::Io, message)));
         }
+        let _lock = match shared.changes.as_ref().map(|folder| lock(folder)).transpose() {
+            Ok(lock) => lock,
+            Err(error) => return Some(Err(error)),
+        };
         Some(changes(shared).and_then(|root| root.write_unless(&text(rest), bytes, is_cancelled, None)))
     }
 
@@ -189,6 +200,12 @@ fn changes(shared: &SharedDir) -> Result<Root> {
         return Err(Error::new(ErrorKind::Io, message));
     };
     Root::open(&upper)
+}
+
+/// Waits for the lock of a folder with changes.
+fn lock(folder: &Path) -> Result<File> {
+    let file = File::open(folder).and_then(|file| file.lock().map(|()| file));
+    file.map_err(|error| Error::new(ErrorKind::Io, format_args!("cannot lock `{}`", folder.display())).because(error))
 }
 
 fn missing(path: &Path) -> Error {

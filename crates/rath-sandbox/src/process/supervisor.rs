@@ -131,7 +131,7 @@ struct SupervisorMemory {
 // creation.
 unsafe impl Send for SupervisorMemory {}
 #[allow(unsafe_code, reason = "raw pointers are not Sync by themselves")]
-// SAFETY: as above; only the atomics of `SpawnReport` are written while the value is shared.
+// SAFETY: as above; only the atomics of `SpawnReport` and of the mounts are written while the value is shared.
 unsafe impl Sync for SupervisorMemory {}
 
 /// A running supervisor. Dropping it ends the supervisor and all processes of the command.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rath_sandbox::{ByteRange, ErrorKind, ExitStatus, Isolated, Sandbox, SharedDir, SharedDirs};
+use rath_sandbox::{ByteRange, Command, ErrorKind, ExitStatus, Isolated, Sandbox, SharedDir, SharedDirs};
 
 use super::{block_on, printed, sh};
 
@@ -247,6 +247,21 @@ fn without_an_overlay_a_shared_directory_is_read_only() {
     assert_eq!(printed(&sh(&sandbox, "cat node_modules/dep/index.js")), "module\n");
     assert_ne!(sh(&sandbox, "echo x > node_modules/dep/index.js").status, ExitStatus::Exit(0));
     assert_eq!(fork.project(), before);
+    assert_eq!(sandbox.read_only_dirs(), [PathBuf::from("node_modules")]);
+}
+
+#[test]
+fn commands_that_change_a_shared_directory_run_one_after_the_other() {
+    let fork = Fork::new();
+    let sandboxes = [fork.sandbox(|it| it), fork.sandbox(|it| it)];
+    std::fs::write(fork.path("changes/upper/count"), "0\n").expect("written");
+    let line = Command::shell("read n < node_modules/count; sleep 0.3; echo $((n + 1)) > node_modules/count");
+    let [one, two] = &sandboxes;
+    let both = block_on(async { tokio::join!(one.run(&line), two.run(&line), one.run(&line)) });
+    assert!([both.0, both.1, both.2].iter().all(Result::is_ok));
+    assert_eq!(printed(&sh(one, "cat node_modules/count")), "3\n");
+    assert!(one.read_only_dirs().is_empty());
+    make_removable(&fork.path("changes"));
 }
 
 #[test]

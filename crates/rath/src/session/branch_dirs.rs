@@ -207,7 +207,7 @@ impl BranchDirs {
     pub(crate) fn unshared(&self) -> Vec<UnsharedPath> {
         let mut unshared: Vec<UnsharedPath> = Vec::new();
         for dir in self.state().by_branch.values().filter_map(|slot| slot.try_lock().ok()?.clone()) {
-            let new = dir.unshared.iter().filter(|path| !unshared.contains(path)).cloned().collect::<Vec<_>>();
+            let new = dir.unshared().into_iter().filter(|path| !unshared.contains(path)).collect::<Vec<_>>();
             unshared.extend(new);
         }
         unshared.sort_by(|one, other| one.path.cmp(&other.path));
@@ -571,9 +571,9 @@ impl BranchDir {
         &self.sandbox
     }
 
-    /// Returns the ignored paths of the user's directory that this one does not have.
-    pub(crate) fn unshared(&self) -> &[UnsharedPath] {
-        &self.unshared
+    /// Returns the ignored paths of the user's directory that this one does not have, or that commands could only read.
+    pub(crate) fn unshared(&self) -> Vec<UnsharedPath> {
+        UnsharedPath::with_read_only(self.unshared.clone(), &self.sandbox)
     }
 
     /// Keeps files that hold one of these values out of the stored versions.

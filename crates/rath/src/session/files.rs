@@ -160,8 +160,9 @@ impl Session {
                 Some(verdict) => *verdict,
                 None => {
                     let mut checkout = self.check_out(sandbox, tree.clone()).await?;
-                    unshared = std::mem::take(&mut checkout.unshared);
                     let ran = checkout.sandbox.run(&Command::argv(argv.iter().cloned())).await?;
+                    let missing = std::mem::take(&mut checkout.unshared);
+                    unshared = UnsharedPath::with_read_only(missing, &checkout.sandbox);
                     if ran.status == ExitStatus::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
                 }
             };

@@ -41,7 +41,8 @@ pub enum UnsharedReason {
     NamesOriginal,
     /// There are too many such directories.
     TooMany,
-    /// It is there, and commands can only read it: it is too large to be copied, and no overlay can be mounted on its file system.
+    /// It is there, and commands can only read it: no overlay can be mounted over it, and if that was known before, it was too large to be
+    /// copied.
     ReadOnly,
     /// It could not be shared.
     Failed(String),
@@ -93,7 +94,7 @@ impl Session {
     /// # }
     /// ```
     pub fn unshared_paths(&self) -> Vec<UnsharedPath> {
-        self.assigned_dir().map(|dir| dir.unshared().to_vec()).unwrap_or_default()
+        self.assigned_dir().map(|dir| dir.unshared()).unwrap_or_default()
     }
 }
 
@@ -193,6 +194,13 @@ impl Sharing<'_> {
 }
 
 impl UnsharedPath {
+    /// Returns paths that are not shared, and with them the shared ones that the commands of a sandbox could only read.
+    pub(super) fn with_read_only(mut unshared: Vec<UnsharedPath>, sandbox: &Sandbox) -> Vec<UnsharedPath> {
+        let read_only = sandbox.read_only_dirs();
+        unshared.extend(read_only.iter().map(|path| UnsharedPath::new(path, UnsharedReason::ReadOnly)));
+        unshared
+    }
+
     fn new(path: &Path, reason: UnsharedReason) -> Self {
         UnsharedPath { path: path.to_string_lossy().into_owned(), reason }
     }

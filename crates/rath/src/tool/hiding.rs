@@ -253,6 +253,10 @@ impl SandboxBackend for HidingSandbox {
         self.inner.can_show_dirs()
     }
 
+    fn read_only_dirs(&self) -> Vec<PathBuf> {
+        self.inner.read_only_dirs()
+    }
+
     fn shared(&self) -> Option<&SharedDirs> {
         self.inner.shared()
     }

@@ -341,6 +341,21 @@ fn a_directory_of_the_fork_itself_is_not_covered() {
 }
 
 #[test]
+fn a_directory_that_can_only_be_read_from_some_time_on_is_named() {
+    let project = project();
+    let session = work(Session::user("go").to(Sandbox::isolated(project.path())), &[&["true"]]);
+    let fork = work(session.fork(), &[&["touch node_modules/new"]]);
+    let before = fork.unshared_paths().len();
+    // No overlay can be mounted without a directory for the kernel to work in.
+    let folder = project.path().join(".rath/work").join(format!("{}.shared", fork.id())).join("node_modules/work");
+    std::fs::set_permissions(folder.join("work"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    let fork = work(fork, &[&["touch node_modules/other"]]);
+    let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+    assert_eq!(unshared[before..], ["node_modules: read-only"]);
+}
+
+#[test]
 fn a_fork_that_is_opened_again_has_its_changes() {
     let project = project();
     for (nth, sandbox) in sandboxes(&project).into_iter().enumerate() {
