@@ -12,17 +12,17 @@ cargo xtask explore [FILTER] [--seconds N]
                        the random tests with fresh seeds, for ten minutes unless told; failures go to target/explore/";
 
 fn main() -> ExitCode {
-    let task = std::env::args().nth(1);
-    let done = match task.as_deref() {
-        Some("ci") => ci(),
-        Some("bench") => bench(),
-        Some("examples") => examples(),
-        Some("explore") => explore::explore(&std::env::args().skip(2).collect::<Vec<_>>()),
-        None | Some("help" | "--help" | "-h") => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Some(other) => Err(format!("no task `{other}`; there are:\n{HELP}")),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        [] | ["help", ..] => help(),
+        _ if words.iter().any(|word| ["--help", "-h"].contains(word)) => help(),
+        ["ci"] => ci(),
+        ["bench"] => bench(),
+        ["examples"] => examples(),
+        ["explore", ..] => explore::explore(&args[1..]),
+        ["ci" | "bench" | "examples", unknown, ..] => Err(format!("unknown argument `{unknown}`\n{HELP}")),
+        [other, ..] => Err(format!("no task `{other}`; there are:\n{HELP}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -31,6 +31,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn help() -> Result<(), String> {
+    println!("{HELP}");
+    Ok(())
 }
 
 fn ci() -> Result<(), String> {
