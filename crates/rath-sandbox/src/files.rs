@@ -46,7 +46,15 @@ pub struct ByteRange {
 /// An entry of a directory.
 ///
 /// Returned by [`Sandbox::list`](crate::Sandbox::list) and [`Sandbox::stat`](crate::Sandbox::stat).
+///
+/// ```
+/// use rath_sandbox::{DirEntry, FileKind};
+///
+/// let entry = DirEntry::new("notes.txt", FileKind::File, 12).with_mark("mtime 1789552800.25");
+/// assert_eq!((&*entry.name, entry.bytes), ("notes.txt", 12));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DirEntry {
     /// The name of the entry. Invalid UTF-8 is replaced.
     pub name: String,
@@ -54,6 +62,22 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// The size of a file in bytes. 0 for other kinds.
     pub bytes: u64,
+    /// A text that changes whenever the content of the file does, such as an ETag, or the time of the last change where that is exact
+    /// enough. A file with the same mark as before is not read again. None if the backend has no such text.
+    pub mark: Option<String>,
+}
+
+impl DirEntry {
+    /// Creates an entry without a mark.
+    pub fn new(name: impl Into<String>, kind: FileKind, bytes: u64) -> Self {
+        DirEntry { name: name.into(), kind, bytes, mark: None }
+    }
+
+    /// Adds a mark, which changes whenever the content of the file does.
+    pub fn with_mark(mut self, mark: impl Into<String>) -> Self {
+        self.mark = Some(mark.into());
+        self
+    }
 }
 
 /// The type of a directory entry.

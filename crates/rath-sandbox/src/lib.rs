@@ -179,7 +179,18 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// never a mixture.
     fn write(&self, path: &str, bytes: &[u8]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns the entries of a directory, sorted by name.
+    /// Removes a file, and the directories above it that are empty then, except the workspace.
+    ///
+    /// Called only if the workspace is no directory of this machine, to give it the files of another version: those that the version
+    /// does not have are removed before others are written. The default removes nothing, and fails.
+    fn remove(&self, path: &str) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            let message = format!("cannot remove {path}: {} removes no files", self.uri());
+            Err(Error::new(ErrorKind::Unavailable, message).with_hint("its backend lacks `SandboxBackend::remove`"))
+        }
+    }
+
+    /// Returns the entries of a directory, sorted by name. The path of the workspace itself is empty.
     fn list(&self, path: &str) -> impl Future<Output = Result<Vec<DirEntry>>> + Send;
 
     /// Returns the file or directory at a path, or `None` if there is none. Symlinks are followed inside the workspace.
@@ -307,7 +318,13 @@ impl Sandbox {
         self.0.write(path, bytes).await
     }
 
-    /// Returns the entries of a directory, sorted by name.
+    /// Removes a file, if the backend can: those of `local:` and `isolated:` cannot. Directories above it that are
+    /// empty then are removed too.
+    pub async fn remove(&self, path: &str) -> Result<()> {
+        self.0.remove(path).await
+    }
+
+    /// Returns the entries of a directory, sorted by name. The path of the workspace itself is empty.
     pub async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         self.0.list(path).await
     }
@@ -425,6 +442,7 @@ trait ErasedBackend: Send + Sync {
     fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> BoxFuture<'a, Output>;
     fn read<'a>(&'a self, path: &'a str, range: ByteRange) -> BoxFuture<'a, Vec<u8>>;
     fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()>;
+    fn remove<'a>(&'a self, path: &'a str) -> BoxFuture<'a, ()>;
     fn list<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Vec<DirEntry>>;
     fn stat<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Option<DirEntry>>;
     fn spool_path(&self, digest: Digest) -> BoxFuture<'_, Option<PathBuf>>;
@@ -456,6 +474,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()> {
         Box::pin(SandboxBackend::write(self, path, bytes))
+    }
+
+    fn remove<'a>(&'a self, path: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(SandboxBackend::remove(self, path))
     }
 
     fn list<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Vec<DirEntry>> {

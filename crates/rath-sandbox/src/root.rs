@@ -210,7 +210,7 @@ impl Root {
                 Target::Entry { name, stat, .. } => Some(to_entry(&name, &stat)),
                 Target::Directory(_) => {
                     let name = resolved.names.last().map_or(".".into(), |name| name.to_string_lossy().into_owned());
-                    Some(DirEntry { name, kind: FileKind::Directory, bytes: 0 })
+                    Some(DirEntry::new(name, FileKind::Directory, 0))
                 }
             })
         })
@@ -370,7 +370,7 @@ fn to_entry(name: &OsStr, stat: &Stat) -> DirEntry {
         _ => FileKind::Other,
     };
     let bytes = if kind == FileKind::File { u64::try_from(stat.st_size).unwrap_or_default() } else { 0 };
-    DirEntry { name: name.to_string_lossy().into_owned(), kind, bytes }
+    DirEntry::new(name.to_string_lossy(), kind, bytes)
 }
 
 fn to_errno(error: std::io::Error) -> Errno {

@@ -53,7 +53,7 @@ pub fn conforms(case: &mut dyn FnMut() -> SandboxCase) {
 /// A rule of the contract, and its test.
 type ContractTest = (&'static str, fn(&SandboxCase));
 
-const TESTS: [ContractTest; 14] = [
+const TESTS: [ContractTest; 16] = [
     ("arguments, input, directory and environment arrive as given", input_arrives),
     ("the exit status is reported", exit_status),
     ("a command that cannot be run is an error", cannot_run),
@@ -68,6 +68,8 @@ const TESTS: [ContractTest; 14] = [
     ("many commands run at once", concurrent_commands),
     ("secrets of the program do not reach a command", secrets),
     ("files and commands share the workspace, and no file outside is reachable", files),
+    ("a mark stays while the content does, and changes with it", marks),
+    ("a file that is removed is gone, with the directories that are empty then", removal),
 ];
 
 fn input_arrives(case: &SandboxCase) {
@@ -315,6 +317,56 @@ fn files(case: &SandboxCase) {
         assert!(wait(sandbox.write(path, b"x")).is_err(), "{path}");
     }
     assert_eq!(wait(sandbox.read("nothing", everything)).expect_err("it is not there").kind(), ErrorKind::Io);
+}
+
+fn marks(case: &SandboxCase) {
+    let sandbox = &case.sandbox;
+    wait(sandbox.write("marked", b"one")).expect("written");
+    let mark = || {
+        let listed = wait(sandbox.list("")).expect("listed");
+        listed.into_iter().find(|entry| entry.name == "marked").expect("it is listed").mark
+    };
+    let Some(first) = mark() else { return };
+    assert_eq!(mark().as_ref(), Some(&first), "the content is the same");
+    let mut seen = vec![first];
+    let mut check_changed = |how: &str| {
+        let next = mark().expect("a file that had a mark has one");
+        assert!(!seen.contains(&next), "the mark `{next}` stayed, and the content changed: {how}");
+        seen.push(next);
+    };
+    wait(sandbox.write("marked", b"two")).expect("written");
+    check_changed("another content of the same length was written");
+    // One after the other, with nothing in between.
+    for line in
+        ["printf six > marked", "printf ten > marked", "printf new > other && mv other marked", "printf more >> marked"]
+    {
+        case.sh(line);
+        check_changed(line);
+    }
+}
+
+fn removal(case: &SandboxCase) {
+    let sandbox = &case.sandbox;
+    for path in ["a/b/one", "a/two", "three"] {
+        wait(sandbox.write(path, b"x")).expect("written");
+    }
+    match wait(sandbox.remove("a/b/one")) {
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            assert!(
+                wait(sandbox.stat("a/b/one")).expect("stat").is_some(),
+                "a sandbox that removes no files keeps them"
+            );
+            return;
+        }
+        removed => removed.expect("removed"),
+    }
+    assert_eq!(stdout(&case.sh("ls a; cat a/two three")), "two\nxx");
+    wait(sandbox.remove("three")).expect("removed");
+    assert_eq!(wait(sandbox.stat("three")).expect("stat"), None);
+    // Nothing is at these paths: a backend that lets them lead out removes nothing.
+    for path in ["../nonexistent-file", "/nonexistent-file", "nothing"] {
+        assert!(wait(sandbox.remove(path)).is_err(), "{path}");
+    }
 }
 
 /// Returns a number of seconds that no other process of this machine sleeps for.

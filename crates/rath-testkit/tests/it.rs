@@ -1,7 +1,11 @@
 //! The stores and sandboxes that rath brings keep what every one has to.
 
+use std::path::{Path, PathBuf};
+
 use rath::Store;
-use rath::sandbox::{Isolated, Local, Sandbox};
+use rath::sandbox::{
+    ByteRange, Command, DirEntry, Error, ErrorKind, Isolated, Local, Output, Result, Sandbox, SandboxBackend, Sink,
+};
 use rath_testkit::sandbox;
 use rath_testkit::store::{StoreCase, conforms};
 
@@ -39,7 +43,7 @@ fn memory_keeps_its_promises() {
 }
 
 /// An empty workspace for each promise.
-fn in_workspace(open: impl Fn(&std::path::Path) -> Sandbox) {
+fn in_workspace(open: impl Fn(&Path) -> Sandbox) {
     sandbox::conforms(&mut || {
         let folder = rath_test_support::temp_dir();
         sandbox::SandboxCase::new(open(folder.path()), folder)
@@ -60,4 +64,82 @@ fn isolated_keeps_its_promises() {
 fn isolated_keeps_its_promises_over_another_directory() {
     let shown = rath_test_support::temp_dir();
     in_workspace(|folder| Sandbox::isolated(shown.path()).with_directory(folder).expect("it is on this machine"));
+}
+
+/// A directory that is reached through a backend without one, and whose files have marks.
+struct Marked {
+    root: PathBuf,
+    inner: Sandbox,
+    mark: fn(&Path) -> String,
+}
+
+impl Marked {
+    fn sandbox(root: &Path, mark: fn(&Path) -> String) -> Sandbox {
+        Sandbox::new(Marked { root: root.to_owned(), inner: Sandbox::local(root), mark })
+    }
+}
+
+impl SandboxBackend for Marked {
+    fn uri(&self) -> &str {
+        "marked:"
+    }
+
+    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        self.inner.run_streaming(command, sink).await
+    }
+
+    async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.inner.read(path, range).await
+    }
+
+    async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.inner.write(path, bytes).await
+    }
+
+    async fn remove(&self, path: &str) -> Result<()> {
+        let file = self.root.join(self.inner.stat(path).await?.map_or(Err(missing(path)), |_| Ok(path))?);
+        std::fs::remove_file(&file)?;
+        let above = file.ancestors().skip(1).take_while(|above| *above != self.root);
+        above.take_while(|above| std::fs::remove_dir(above).is_ok()).for_each(drop);
+        Ok(())
+    }
+
+    async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        let entries = self.inner.list(path).await?;
+        let mark = |entry: DirEntry| match std::fs::read_link(self.root.join(path).join(&entry.name)) {
+            Ok(_) => entry,
+            Err(_) => {
+                let mark = (self.mark)(&self.root.join(path).join(&entry.name));
+                entry.with_mark(mark)
+            }
+        };
+        Ok(entries.into_iter().map(mark).collect())
+    }
+
+    async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.inner.stat(path).await
+    }
+}
+
+fn missing(path: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("there is no file {path}"))
+}
+
+#[test]
+fn marks_that_follow_the_content_conform() {
+    in_workspace(|folder| Marked::sandbox(folder, digest_of));
+}
+
+#[test]
+#[should_panic(expected = "and the content changed")]
+fn a_mark_that_is_only_the_size_does_not_conform() {
+    in_workspace(|folder| {
+        Marked::sandbox(folder, |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len()).to_string())
+    });
+}
+
+/// Returns the digest of a file.
+fn digest_of(path: &Path) -> String {
+    let content = std::fs::read(path).unwrap_or_default();
+    rath::sandbox::Digest::from_content(&content).to_string()
 }

@@ -212,6 +212,10 @@ impl SandboxBackend for HidingSandbox {
         self.inner.write(path, bytes).await
     }
 
+    async fn remove(&self, path: &str) -> Result<()> {
+        self.inner.remove(path).await
+    }
+
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         self.check(path).await?;
         self.inner.list(path).await
