@@ -9,7 +9,17 @@ where
     T: Send + 'static,
     E: From<std::io::Error> + Send + 'static,
 {
-    let mut task = BlockingTask(spawn_blocking(work));
+    let mut task = CancelledTask(spawn_blocking(work));
+    (&mut task.0).await.map_err(|error| E::from(error.into()))?
+}
+
+/// Runs work as a task of its own, which goes on while the caller is not polled. If the future is dropped, the work ends where it waits.
+pub(crate) async fn run_task<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<std::io::Error> + Send + 'static,
+{
+    let mut task = CancelledTask(tokio::spawn(work));
     (&mut task.0).await.map_err(|error| E::from(error.into()))?
 }
 
@@ -22,10 +32,10 @@ pub(crate) fn drop_on_pool(value: impl Send + 'static) {
     }
 }
 
-/// A task that is cancelled on drop, unless it has begun.
-struct BlockingTask<T>(JoinHandle<T>);
+/// A task that is cancelled on drop. Blocking work that has begun goes on.
+struct CancelledTask<T>(JoinHandle<T>);
 
-impl<T> Drop for BlockingTask<T> {
+impl<T> Drop for CancelledTask<T> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -22,7 +22,7 @@ use self::pending::PendingDirs;
 use crate::ErrorKind;
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Error, ListedStore, Result, StoreList, StoreUri};
+use crate::session::{Error, ListedStore, Result, StoreList, StoreUri, dir_of_stored_place};
 use crate::store::{DeletionRefusal, FreedSpace, Store, StoreError, StoreId, rath_dir, unwritable_hint};
 use crate::workspace::{CollectMode, FileCount};
 
@@ -343,7 +343,7 @@ fn find_directories(
         }
     }
     let places = names.places.iter().chain(&of_deleted.places);
-    let placed = places.filter_map(|place| store.sandbox_kinds().open(place).ok()?.directory().map(Path::to_owned));
+    let placed = places.filter_map(|place| dir_of_stored_place(store, place));
     // A session of others may name any directory. One whose versions it names has this store in its list.
     let own = StoreUri::of(store);
     // The same holds for the list of directories, which may come with the store.

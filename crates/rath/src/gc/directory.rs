@@ -13,7 +13,7 @@ use super::sources::{Source, SourceReader, visit_unlisted_files};
 use super::{DirectoryReport, Gc, KeptFork, KeptForkReason, RemovedFiles, SkipReason};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{ListedStore, Result, StoreList, StoreUri, occupant_branch, occupant_file};
+use crate::session::{ListedStore, Result, StoreList, StoreUri, occupant_branch, occupant_file, remove_copies};
 use crate::store::{Store, StoreId, rath_dir};
 
 /// The collection in one directory.
@@ -165,6 +165,9 @@ impl DirectoryGc {
             let is_gone = listed.id().is_some() && names.ids.get(&uri).is_some_and(|id| id.as_ref() != listed.id());
             !is_gone && (!has_no_kept_forks || names.naming.contains(&uri))
         })?;
+        if names.naming.is_empty() {
+            remove_copies(&self.root)?;
+        }
         let own = self.root.join(RATH_DIR);
         ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
         Ok(())

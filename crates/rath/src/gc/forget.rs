@@ -16,7 +16,7 @@ use super::names::VersionNames;
 use super::{SkipReason, has_versions, is_listed};
 use crate::blocking::run_blocking;
 use crate::sandbox::RATH_DIR;
-use crate::session::{Result, StoreUri};
+use crate::session::{Result, StoreUri, dir_of_stored_place};
 use crate::store::{Erased, ErasedStep, Store, StoreError, rath_dir};
 
 /// The result of forgetting a step: what was removed, and what could not be reached.
@@ -321,8 +321,7 @@ fn all_places(store: &Store) -> Vec<String> {
 fn directories(store: &Store, places: &[String], is_own: bool) -> BTreeSet<PathBuf> {
     let (own, id) = (StoreUri::of(store), store.id().ok().flatten());
     let is_used = |root: &PathBuf| own.as_ref().map_or(is_own, |own| is_listed(root, Some(own), id.as_ref()));
-    let placed =
-        places.iter().filter_map(|place| store.sandbox_kinds().open(place).ok()?.directory().map(Path::to_owned));
+    let placed = places.iter().filter_map(|place| dir_of_stored_place(store, place));
     let path = store.path().and_then(|path| path.canonicalize().ok());
     let is_rath_dir = |path: &&Path| path.file_name().is_some_and(|name| name == RATH_DIR);
     let of_store = path.as_deref().and_then(|path| path.ancestors().find(is_rath_dir)?.parent());

@@ -15,6 +15,7 @@ use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::changed_paths::{ChangedPaths, LinkedFiles};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
+use super::mirror::Mirror;
 use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::update_note::UpdateNote;
@@ -35,8 +36,10 @@ pub(crate) struct BranchDirs {
     sandbox: Sandbox,
     /// The directory whose ignored directories all branches share, if it is not that of the sandbox.
     original: Option<PathBuf>,
+    /// The copies of its files, if the sandbox is no directory of this machine.
+    mirror: OnceLock<Arc<Mirror>>,
     versions: OnceLock<Versions>,
-    /// Locked while the versions are opened.
+    /// Locked while the versions or the mirror are opened.
     opening: Mutex<()>,
     state: Mutex<DirAssignments>,
     /// The stores that are known to be on the list of the directory.
@@ -74,6 +77,8 @@ pub(crate) struct DirRequest<'a> {
 pub(crate) struct BranchDir {
     sandbox: Sandbox,
     tracked: Option<Mutex<TrackedDir>>,
+    /// The mirror, if the tracked directory is one.
+    mirror: Option<Arc<Mirror>>,
     /// The ignored paths of the user's directory that this one does not have.
     unshared: Vec<UnsharedPath>,
 }
@@ -103,6 +108,7 @@ impl BranchDirs {
         BranchDirs {
             sandbox,
             original: None,
+            mirror: OnceLock::new(),
             versions: OnceLock::new(),
             opening: Mutex::default(),
             state: Mutex::default(),
@@ -121,15 +127,46 @@ impl BranchDirs {
         &self.sandbox
     }
 
+    /// Opens the copies of the sandbox's files, which are in a folder of mirrors, or end with the session; none if the sandbox is a
+    /// directory of this machine, or this machine keeps no versions. Blocks.
+    pub(crate) fn open_mirror(&self, folder: Option<&Path>) -> Result<Option<Arc<Mirror>>> {
+        if self.sandbox.directory().is_some() || !cfg!(unix) {
+            return Ok(None);
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.mirror.get().is_none() {
+            let mirror = Arc::new(Mirror::open(&self.sandbox, folder)?);
+            self.mirror.get_or_init(|| mirror);
+        }
+        Ok(self.mirror.get().cloned())
+    }
+
+    /// Returns the copies of the sandbox's files, if they are open.
+    pub(crate) fn mirror(&self) -> Option<&Arc<Mirror>> {
+        self.mirror.get()
+    }
+
+    /// Returns the directory that has the files of the sandbox, or copies of them; none if there is none on this machine.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.sandbox.directory().or_else(|| Some(self.mirror.get()?.root()))
+    }
+
+    /// Returns true if the files are in a directory of this machine, or there are current copies of them.
+    pub(crate) fn is_there(&self) -> bool {
+        self.mirror.get().is_none_or(|mirror| mirror.is_current()) && self.root().is_some_and(Path::is_dir)
+    }
+
     /// Returns the directory of a branch. Blocks: the directory of a fork is created by the first call.
     pub(crate) fn dir_for(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
         let slot = self.state().by_branch.entry(request.branch).or_default().clone();
         let mut assigned = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(dir) = &*assigned {
-            if !self.was_taken_over(dir, request) {
+            // While copies were missing, the directory was not tracked.
+            let is_tracked = dir.tracked.is_some() || !self.mirror.get().is_some_and(|mirror| mirror.is_current());
+            if is_tracked && !self.was_taken_over(dir, request) {
                 return Ok(dir.clone());
             }
-            // The directory is another branch's now, which a merge in another process or by another handle began.
+            // The directory may be another branch's now, which a merge in another process or by another handle began.
             *assigned = None;
             let mut state = self.state();
             state.root = state.root.filter(|occupant| *occupant != request.branch);
@@ -153,7 +190,7 @@ impl BranchDirs {
 
     /// Returns the branch that works in the user's directory, if it is one of the session of a record.
     fn occupant_of(&self, record: &Record) -> Option<Occupant> {
-        let occupant = self.sandbox.directory().and_then(read_occupant);
+        let occupant = self.root().and_then(read_occupant);
         occupant.filter(|occupant| Some(occupant.first_branch) == first_branch(record))
     }
 
@@ -164,9 +201,9 @@ impl BranchDirs {
         slot.try_lock().ok()?.clone()
     }
 
-    /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine.
+    /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine, and has no mirror.
     pub(crate) fn versions(&self) -> Result<Option<&Versions>> {
-        let Some(root) = self.sandbox.directory() else { return Ok(None) };
+        let Some(root) = self.root() else { return Ok(None) };
         if let Some(store) = self.versions.get() {
             return Ok(Some(store));
         }
@@ -181,19 +218,21 @@ impl BranchDirs {
         crate::store::make_folder(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))?;
         let store = Versions::open(&root.join(RATH_DIR).join("workspace"))?;
         store.objects().sweep_forks(&root.join(RATH_DIR).join("work"));
-        self.sandbox.stage_in(&store.objects().temp_directory()?);
+        if self.mirror.get().is_none() {
+            self.sandbox.stage_in(&store.objects().temp_directory()?);
+        }
         Ok(Some(self.versions.get_or_init(|| store)))
     }
 
     /// Fails if the directory `.rath` of the sandbox is not this user's, or holds links.
     pub(crate) fn check_rath_dir(&self) -> Result<()> {
-        let Some(root) = self.sandbox.directory() else { return Ok(()) };
+        let Some(root) = self.root() else { return Ok(()) };
         rath_dir::check(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))
     }
 
     /// Adds a store to the list of those that may name versions of these files, if there are versions. Blocks.
     pub(crate) fn list_store(&self, uri: &StoreUri, id: impl FnOnce() -> StoreIdResult) -> Result<()> {
-        let (Some(root), true) = (self.sandbox.directory(), self.versions.get().is_some()) else { return Ok(()) };
+        let (Some(root), true) = (self.root(), self.versions.get().is_some()) else { return Ok(()) };
         let mut listed = self.listed_stores.lock().unwrap_or_else(PoisonError::into_inner);
         let store = ListedStore::new(uri.within(root), id()?);
         if !listed.contains(&store) {
@@ -221,16 +260,13 @@ impl BranchDirs {
 
     /// Opens or creates the directory of a branch.
     fn create(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
-        let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else {
+        let current = self.root().filter(|_| self.mirror.get().is_none_or(|mirror| mirror.is_current()));
+        let (Some(root), Some(store)) = (current, self.versions()?) else {
             if self.claims_root(request) {
                 let (sandbox, unshared) = (self.sandbox.clone(), Vec::new());
-                return Ok(Arc::new(BranchDir { sandbox, tracked: None, unshared }));
+                return Ok(Arc::new(BranchDir { sandbox, tracked: None, mirror: None, unshared }));
             }
-            let message =
-                format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
-            return Err(
-                Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
-            );
+            return Err(self.cannot_fork());
         };
         let fork_path = self.fork_path(root, request.branch);
         if Workspace::is_fork(&fork_path) {
@@ -241,6 +277,9 @@ impl BranchDirs {
         }
         if self.claims_root(request) {
             return self.open(root, store, request);
+        }
+        if self.mirror.get().is_some() {
+            return Err(self.cannot_fork());
         }
         let mut origin = self.workspace(root, store, request.secrets)?;
         let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
@@ -255,6 +294,11 @@ impl BranchDirs {
         // Without one, no branch has changed a file yet.
         let tree = first.map_or_else(|| origin.snapshot().map(|now| versions::tree(now.tree)), Ok)?;
         Ok(self.state().first.get_or_insert(tree).clone())
+    }
+
+    fn cannot_fork(&self) -> Error {
+        let message = format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
+        Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
     }
 
     /// Takes over the user's directory from another branch, and brings it to the files of this one; none if that branch works
@@ -306,7 +350,7 @@ impl BranchDirs {
 
     /// Assigns the user's directory to a branch, if the branch may use it and no other does.
     fn claims_root(&self, request: &DirRequest<'_>) -> bool {
-        let root = self.sandbox.directory();
+        let root = self.root();
         let may_use = root.map_or_else(
             || placed_branch(request.record) == Some(request.branch),
             |root| self.may_use_root(root, request),
@@ -332,7 +376,7 @@ impl BranchDirs {
     /// Opens the workspace of a directory, which keeps no version of a file that holds a secret.
     fn workspace(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Workspace> {
         let index = self.index(directory, store);
-        let root = self.sandbox.directory();
+        let root = self.root();
         let mut workspace = match Some(directory) == root {
             true => Workspace::open(directory, store.objects(), &index)?,
             false => Workspace::open_fork(directory, store.objects(), &index)?,
@@ -360,7 +404,7 @@ impl BranchDirs {
 
     /// Returns the name of a directory among those of the session.
     fn name(&self, directory: &Path) -> String {
-        let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
+        let name = directory.file_name().filter(|_| Some(directory) != self.root());
         name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
@@ -399,17 +443,22 @@ impl BranchDirs {
             }
         };
         let tracked = TrackedDir::new(workspace, self.note(directory, store, request));
-        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), unshared }))
+        let mirror = self.mirror.get().cloned();
+        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), mirror, unshared }))
     }
 
     /// Returns the state of the files of a branch, with the changes since the tree on the record. None if there are no changes
     /// and no call may have made some, or if no tree is known. Creates nothing.
     pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Option<Observed>> {
-        let Some(root) = self.sandbox.directory() else { return Ok(None) };
+        let Some(root) = self.root() else { return Ok(None) };
         Root::open(root)?;
         let unobserved = view::unobserved(request.record);
         let (since, calls) = unobserved.map_or((None, Vec::new()), |it| (it.since, it.calls));
         let Some(known) = since.or_else(|| view::tree(request.record)) else { return Ok(None) };
+        if let Some(mirror) = self.mirror.get().filter(|mirror| !mirror.is_current()) {
+            let reason = mirror.unseen_reason().unwrap_or_else(|| "they were not looked at".to_owned());
+            return Err(Error::new(ErrorKind::Place, format_args!("its files cannot be seen: {reason}")));
+        }
         let fork_path = self.fork_path(root, request.branch);
         let directory = match Workspace::is_fork(&fork_path) {
             true => Some(&*fork_path),
@@ -478,6 +527,7 @@ impl BranchDirs {
         policy: Option<&Arc<ActivePolicy>>,
     ) -> Result<Option<Observed>> {
         let Some(mut tracked) = dir.tracked() else { return Ok(None) };
+        let policy = policy.filter(|_| dir.can_put_back());
         // From the first look of the session on, no call can hide its changes by ignoring files.
         if known.is_some() {
             tracked.workspace.keep_tracked();
@@ -510,7 +560,7 @@ impl BranchDirs {
 /// Closes the versions, which removes their temporary files, on the blocking pool.
 impl Drop for BranchDirs {
     fn drop(&mut self) {
-        self.versions.take().into_iter().for_each(drop_on_pool);
+        drop_on_pool((self.versions.take(), self.mirror.take()));
     }
 }
 
@@ -576,6 +626,21 @@ impl BranchDir {
         UnsharedPath::with_read_only(self.unshared.clone(), &self.sandbox)
     }
 
+    /// Returns true if versions of the files are stored.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracked.is_some()
+    }
+
+    /// Returns true if files that a call changed can be put back: those of a mirror are copies.
+    fn can_put_back(&self) -> bool {
+        self.mirror.is_none()
+    }
+
+    /// Forgets the last snapshot, if the files could not be seen since.
+    pub(crate) fn forget_last_look(&self) {
+        self.tracked().into_iter().for_each(|mut tracked| tracked.last = None);
+    }
+
     /// Keeps files that hold one of these values out of the stored versions.
     pub(crate) fn hide(&self, secrets: &Secrets) {
         if let Some(mut tracked) = self.tracked() {
@@ -634,6 +699,11 @@ impl BranchDir {
         refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String>,
     ) -> Result<CallChanges> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
+        if !self.can_put_back() {
+            // Without the files before the call, its changes cannot be told.
+            let changes = before.map_or(Ok(None), |_| self.changes_since_last_look());
+            return Ok(CallChanges { put_back: PutBackReport::default(), changes });
+        }
         let changes = self.all_changes(before.as_ref());
         let mut report = PutBackReport::default();
         let (Some(before), Some(mut tracked)) = (before, self.tracked()) else {
@@ -786,9 +856,9 @@ impl BranchDir {
     pub(crate) fn set_head(&self, branch: BranchId, step: Option<StepId>) {
         let Some(mut tracked) = self.tracked() else { return };
         tracked.head = step;
-        let occupant = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?)));
+        let root = self.sandbox.directory().unwrap_or_else(|| tracked.workspace.root());
         // If this fails, a later process reports that files differ.
-        if let Some((root, occupant)) = occupant.filter(|(_, occupant)| occupant.branch == branch) {
+        if let Some(occupant) = read_occupant(root).filter(|occupant| occupant.branch == branch) {
             let _ = Occupant { head: step, ..occupant }.write(root, tracked.workspace.objects());
         }
     }
@@ -829,7 +899,7 @@ impl BranchDir {
 /// Closes the workspace, which writes its index, on the blocking pool.
 impl Drop for BranchDir {
     fn drop(&mut self) {
-        self.tracked.take().into_iter().for_each(drop_on_pool);
+        drop_on_pool((self.tracked.take(), self.mirror.take()));
     }
 }
 
@@ -874,7 +944,7 @@ fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {
 }
 
 /// Returns the branch that was placed last.
-fn placed_branch(record: &Record) -> Option<BranchId> {
+pub(super) fn placed_branch(record: &Record) -> Option<BranchId> {
     record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
 }
 

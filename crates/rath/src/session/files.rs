@@ -88,12 +88,13 @@ impl Session {
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
         self.observe().await?;
         let wanted = tree.clone();
-        let (dir, found, effects) = self
-            .with_dir(move |_, dir| {
+        let restored = self
+            .with_files(move |_, dir| {
                 let (found, effects) = dir.restore(&wanted)?;
                 Ok((dir, found, effects))
             })
             .await?;
+        let (dir, found, effects) = restored.ok_or_else(|| self.unseen_error())?;
         if !effects.is_empty() {
             self.push(Restored::new(step, found).with_effects(effects.clone()));
         }
@@ -118,7 +119,7 @@ impl Session {
             }
             Ok(dir.permanent_path().map(Path::to_owned))
         };
-        self.with_dir(update).await
+        self.with_files(update).await?.ok_or_else(|| self.unseen_error())
     }
 
     /// Returns the tree before the decisions about conflicts that are the newest steps; none if there are none.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::event::{EventKind, Hub};
 use super::guest::Ownership;
+use super::mirror::mirrors_folder;
 use super::placement::Placement;
 use super::recorder::Recorder;
 use super::recording::{self, Replay};
@@ -37,6 +38,8 @@ pub(super) struct Live {
     pub(super) place: Placement,
     /// The kinds of sandbox that its place is opened with.
     pub(super) sandboxes: SandboxKinds,
+    /// The folder for copies of files that are in no directory of this machine, beside the store; none without such a store.
+    pub(super) mirrors_in: Option<PathBuf>,
     /// Files that commands must not reach, besides the store.
     pub(super) kept_out: Vec<PathBuf>,
     /// The policy that decides about calls.
@@ -107,8 +110,9 @@ impl Session {
         Ok(sandboxes.open(place.as_str())?)
     }
 
-    /// Adds the kinds of sandbox of a store, unless the program gave the session some.
+    /// Adds the kinds of sandbox of a store, unless the program gave the session some, and its folder of mirrors.
     pub(super) fn use_sandboxes_of(&mut self, store: &Store) {
+        self.live.mirrors_in = mirrors_folder(store);
         self.live.sandboxes = std::mem::take(&mut self.live.sandboxes).or(store.sandbox_kinds());
     }
 

@@ -7,8 +7,10 @@ use rath_record::chunk::{Chunk, Effect, Merged, Observed, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
-use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
+use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest, placed_branch};
 use super::changed_paths::ChangedPaths;
+use super::mirror::is_unseen_note;
+use super::put_back::PutBackReport;
 use super::store_list::{StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
@@ -44,7 +46,12 @@ type TakeOver = (BranchId, Option<Tree>);
 impl Placement {
     /// Returns the placement of a session in a sandbox.
     pub(super) fn placed(sandbox: Sandbox) -> Self {
-        let branch_dirs = OnceLock::from(Arc::new(BranchDirs::new(sandbox)));
+        Placement::in_dirs(BranchDirs::new(sandbox))
+    }
+
+    /// Returns the placement of a session in its directories.
+    pub(super) fn in_dirs(branch_dirs: BranchDirs) -> Self {
+        let branch_dirs = OnceLock::from(Arc::new(branch_dirs));
         Placement { dirs: Arc::new(SessionDirs { branch_dirs, files_in: None }), ..Placement::default() }
     }
 
@@ -106,16 +113,12 @@ impl Session {
         if branch_dirs.assigned(self.branch.id).is_none() {
             self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
         }
-        let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
+        let takes_over_from = self.takes_over_from();
         if let Some(replay) = self.replaying().filter(|_| branch_dirs.assigned(self.branch.id).is_none()) {
-            replay.copy_files_for(self, takes_over_from.as_ref().and_then(|(_, tree)| tree.clone()))?;
+            replay.copy_files_for(self, takes_over_from.and_then(|(_, tree)| tree.clone()))?;
         }
-        let request = DirRequest {
-            branch: self.branch.id,
-            record: &self.record,
-            takes_over_from: takes_over_from.as_ref(),
-            secrets: self.secrets(),
-        };
+        let request =
+            DirRequest { branch: self.branch.id, record: &self.record, takes_over_from, secrets: self.secrets() };
         work(&branch_dirs, &request).map_err(|error| error.with_session(self))
     }
 
@@ -185,7 +188,12 @@ impl Session {
         Err(Error::new(ErrorKind::Place, message).with_hint(hint))
     }
 
-    /// Returns the branch whose directory this one may take over, if this one began with a merge and has run no tool since.
+    /// Returns the branch whose directory this one may take over, if there is one.
+    fn takes_over_from(&self) -> Option<&TakeOver> {
+        self.live.place.takes_over_from.get_or_init(|| self.find_take_over()).as_ref()
+    }
+
+    /// Finds the branch whose directory this one may take over, if this one began with a merge and has run no tool since.
     fn find_take_over(&self) -> Option<TakeOver> {
         let merge = self.record.find_newest(|step| match step.chunk() {
             _ if step.stamp().branch != self.branch.id => Some(None),
@@ -232,7 +240,19 @@ impl Session {
     }
 
     /// Runs `work` on the session's directory in the blocking pool, then makes new versions durable.
+    ///
+    /// Work that looks at files uses [`with_files`](Session::with_files).
     pub(crate) async fn with_dir<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let may_take_over = self.assigned_dir().is_none() && self.takes_over_from().is_some();
+        if may_take_over { self.work_in_taken_dir(work).await } else { self.work_in_dir(work).await }
+    }
+
+    /// Runs `work` on the session's directory in the blocking pool, then makes new versions durable. Of files elsewhere, there are
+    /// current copies.
+    pub(super) async fn work_in_dir<T: Send + 'static>(
         &self,
         work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -258,6 +278,9 @@ impl Session {
     pub(crate) async fn branch_sandbox(&self) -> Result<Sandbox> {
         if let Some(dir) = self.assigned_dir() {
             return Ok(dir.sandbox().clone());
+        }
+        if self.takes_over_from().is_some() {
+            return self.with_dir(|_, dir| Ok(dir.sandbox().clone())).await;
         }
         let session = self.quiet();
         run_blocking(move || session.branch_dir().map(|dir| dir.sandbox().clone())).await
@@ -299,9 +322,9 @@ impl Session {
     pub(super) fn list_moved(&self, store: &Store) -> Result<()> {
         // The place of a guest is not touched.
         let place = self.place().filter(|_| !self.is_guest());
-        let sandbox = place.and_then(|place| self.open_place(&place).ok());
-        match sandbox.as_ref().and_then(Sandbox::directory).zip(StoreUri::of(store)) {
-            Some((root, uri)) => StoreList::add_if_moved(root, &uri, || Ok(store.id()?)),
+        let root = place.and_then(|place| self.files_dir(&place));
+        match root.zip(StoreUri::of(store)) {
+            Some((root, uri)) => StoreList::add_if_moved(&root, &uri, || Ok(store.id()?)),
             None => Ok(()),
         }
     }
@@ -317,9 +340,9 @@ impl Session {
         }
         // The place of a guest is not touched.
         let place = self.place().filter(|_| !self.is_guest());
-        let sandbox = place.and_then(|place| self.open_place(&place).ok());
-        match sandbox.as_ref().and_then(Sandbox::directory) {
-            Some(root) => StoreList::add_if_used(root, uri, id),
+        let root = place.and_then(|place| self.files_dir(&place));
+        match root {
+            Some(root) => StoreList::add_if_used(&root, uri, id),
             None => Ok(()),
         }
     }
@@ -377,9 +400,10 @@ impl Session {
         let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
             branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
         };
-        let observed = self.with_dir(observe).await?;
-        if let Some(observed) = observed {
-            self.push(observed.with_calls(calls));
+        match self.with_files(observe).await? {
+            Some(Some(observed)) => _ = self.push(observed.with_calls(calls)),
+            Some(None) => {}
+            None => self.record_unseen(),
         }
         Ok(())
     }
@@ -391,12 +415,17 @@ impl Session {
             return Ok(());
         }
         if let Some(replay) = self.replaying() {
-            let recorded = replay.next_observed(self);
+            let recorded = replay.next_look(self);
             recorded.into_iter().for_each(|step| self.append_recorded(&step));
             return Ok(());
         }
         if self.live.place.within.is_some() || self.is_guest() {
             return Ok(());
+        }
+        if self.mirror().await?.is_some() {
+            // A sandbox elsewhere cannot be forked. The tools of a fork report the error.
+            let is_fork = placed_branch(&self.record) != Some(self.branch.id);
+            return if is_fork { Ok(()) } else { self.observe().await };
         }
         let (session, policy) = (self.quiet(), self.policy().cloned());
         let observe = move || {
@@ -419,10 +448,9 @@ impl Session {
         }
         let session = self.quiet();
         let look = move || {
-            let is_there = session.branch_dirs()?.sandbox().directory().is_some_and(Path::is_dir);
-            if is_there { session.changes_since_record() } else { Ok(None) }
+            if session.branch_dirs()?.is_there() { session.changes_since_record() } else { Ok(None) }
         };
-        let observed = run_blocking(look).await.map_err(|error| error.with_session(self))?;
+        let observed = self.with_fetched_files(look).await.map_err(|error| error.with_session(self))?;
         observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
@@ -434,7 +462,9 @@ impl Session {
         refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String> + Send + 'static,
     ) -> Result<CallChanges> {
         let policy = self.policy().cloned();
-        self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), is_approved, refuse)).await
+        let look = move |_: &BranchDirs, dir: Arc<BranchDir>| dir.changes_except(policy.as_ref(), is_approved, refuse);
+        let unseen = || CallChanges { put_back: PutBackReport::default(), changes: Ok(None) };
+        Ok(self.with_files(look).await?.unwrap_or_else(unseen))
     }
 
     /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call
@@ -558,7 +588,8 @@ fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
     })
 }
 
-/// Returns true for chunks that record an observation of the workspace.
+/// Returns true for chunks that record an observation of the workspace, or that it could not be observed.
 pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
-    matches!(chunk, Chunk::Observed(_) | Chunk::Restored(_) | Chunk::Checked(_))
+    matches!(chunk, Chunk::Observed(_) | Chunk::Restored(_) | Chunk::Checked(_) | Chunk::Placed(_))
+        || is_unseen_note(chunk)
 }

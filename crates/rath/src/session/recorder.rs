@@ -212,6 +212,7 @@ impl Session {
     pub async fn record(mut self, store: &Store) -> Result<Self> {
         self.hide_also(store.secrets());
         self.use_sandboxes_of(store);
+        self.move_mirror().await?;
         let is_same = |known: &&Recorder| Arc::ptr_eq(known.store.writer_thread(), store.writer_thread());
         if self.recorder().filter(is_same).is_none() {
             // A listed session has a step of its own, which is for this store only.

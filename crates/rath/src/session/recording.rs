@@ -18,6 +18,7 @@ pub use calls::CallDifference;
 pub(crate) use calls::{FilesAfter, ReplayDirs};
 pub use divergence::Divergence;
 
+use super::mirror::is_unseen_note;
 use super::{BranchDirs, Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::policy::ActivePolicy;
@@ -203,10 +204,10 @@ impl Replay {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
     }
 
-    /// Returns the recorded observation of the files, if it comes next.
-    pub(crate) fn next_observed(&self, session: &Session) -> Option<Step> {
-        let is_observed = |step: &&Step| matches!(step.chunk(), Chunk::Observed(_));
-        self.children(session.head().map(Step::id)).find(is_observed).cloned()
+    /// Returns the recorded look at the files, if it comes next.
+    pub(crate) fn next_look(&self, session: &Session) -> Option<Step> {
+        let is_look = |step: &&Step| matches!(step.chunk(), Chunk::Observed(_)) || is_unseen_note(step.chunk());
+        self.children(session.head().map(Step::id)).find(is_look).cloned()
     }
 
     /// Returns the recorded decision about one of some calls, if it comes next.

@@ -40,10 +40,15 @@ impl Store {
         let read = move || -> Result<_> {
             let stored = StoredSession::read(&store, branch)?;
             stored.session.list_moved(&store)?;
-            let (summary, has_title) = (stored.summary.clone(), has_message(branch, stored.session.head()));
-            Ok((Resumed::new(stored, left_open_by), summary, has_title))
+            Ok(stored)
         };
-        let (resumed, summary, has_title) = run_blocking(read).await?;
+        let stored = run_blocking(read).await?;
+        let (session, summary) = (stored.session.quiet(), stored.summary.clone());
+        let compare = move || {
+            let has_title = has_message(branch, stored.session.head());
+            Ok((Resumed::new(stored, left_open_by), has_title))
+        };
+        let (resumed, has_title) = session.with_fetched_files(compare).await?;
         branch_writer.set_head(summary.head, has_title);
         Ok(resumed.recorded_by(Recorder::resumed(self, summary.family, branch_writer)))
     }
@@ -53,7 +58,8 @@ impl Store {
     /// The fork is not recorded before [`Session::record`] is called.
     pub async fn fork(&self, branch: BranchId) -> Result<Resumed> {
         let stored = self.read(branch).await?;
-        run_blocking(move || Ok(Resumed::new(stored, None).forked())).await
+        let session = stored.session.quiet();
+        session.with_fetched_files(move || Ok(Resumed::new(stored, None).forked())).await
     }
 }
 

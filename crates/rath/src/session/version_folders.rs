@@ -10,7 +10,7 @@ use super::versions::{self, Versions};
 use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::place::Place;
-use crate::sandbox::{RATH_DIR, Sandbox};
+use crate::sandbox::RATH_DIR;
 use crate::store::{make_folder, rath_dir};
 
 /// The folder of versions, in the `.rath` of a directory.
@@ -33,6 +33,13 @@ impl Session {
             if let Some(versions) = self.forgotten_place().and_then(|place| self.recorded_versions(&place)) {
                 return versions;
             }
+            // A place whose kind is not known here may have copies beside the store.
+            if let Some(place) = self.place()
+                && self.open_place(&place).is_err()
+                && let Some(versions) = self.recorded_versions(&place)
+            {
+                return versions;
+            }
             let has_directory =
                 || self.branch_dirs().is_ok_and(|dirs| dirs.sandbox().directory().is_none_or(Path::is_dir));
             if (self.place().is_none() || !has_directory())
@@ -42,6 +49,11 @@ impl Session {
             }
         }
         let branch_dirs = self.branch_dirs()?;
+        if self.replaying().is_none()
+            && let Some(folder) = &self.live.mirrors_in
+        {
+            branch_dirs.open_mirror(Some(folder))?;
+        }
         let versions = branch_dirs.versions()?;
         versions.cloned().ok_or_else(|| {
             let message = format!("no versions of files are stored for {}", branch_dirs.sandbox().uri());
@@ -63,7 +75,7 @@ impl Session {
 
     /// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
     fn recorded_versions(&self, place: &Place) -> Option<Result<Versions>> {
-        versions_in(self.open_place(place).ok()?.directory()?)
+        versions_in(&self.files_dir(place)?)
     }
 
     /// Opens the versions for reading that came with the session; none if there are none.
@@ -85,10 +97,9 @@ impl Session {
             return read.and_then(|versions| versions.project_dir()?.canonicalize().ok()).into_iter().collect();
         }
         let mut directories: Vec<_> = self.live.place.files_in().map(Path::to_owned).into_iter().collect();
-        let mut add = |place: &Place| {
-            let sandbox = self.open_place(place).ok();
-            directories.extend(sandbox.as_ref().and_then(Sandbox::directory).map(Path::to_owned));
-        };
+        let open = self.live.place.branch_dirs().filter(|_| !self.is_guest());
+        directories.extend(open.and_then(|dirs| dirs.root().map(Path::to_owned)));
+        let mut add = |place: &Place| directories.extend(self.files_dir(place));
         self.place().iter().chain(&self.forgotten_place()).for_each(&mut add);
         let is_adoption = |step: &&Step| matches!(step.chunk(), Chunk::Adopted(_));
         for step in self.as_record().newest_first().take_while(|step| !is_adoption(step)) {

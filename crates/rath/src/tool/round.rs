@@ -550,6 +550,9 @@ impl CallSlot {
             .with_whole(whole)
             .with_put_back(paths(put_back.restored))
             .with_not_put_back(paths(put_back.failed));
+        if changes.is_none() {
+            session.record_unseen();
+        }
         session.push(match changes {
             Some(FileChanges { tree, effects }) => result.with_effects(effects).with_tree(Some(tree)),
             None => result,

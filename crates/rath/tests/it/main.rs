@@ -41,6 +41,7 @@ mod policy;
 mod provenance;
 mod provider;
 mod real;
+mod remote_sandbox;
 mod render;
 mod replay;
 mod running;

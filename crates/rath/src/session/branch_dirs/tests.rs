@@ -25,7 +25,11 @@ impl Fixture {
         let rules = ["deny write locked", "deny write large"].map(|rule| rule.parse().expect("a rule"));
         let policy = Arc::new(ActivePolicy::new(Policy::new(Mode::Workspace).rules(rules)));
         let sandbox = Sandbox::local(&root);
-        Fixture { folder, dir: BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), unshared: Vec::new() }, policy }
+        Fixture {
+            folder,
+            dir: BranchDir { sandbox, tracked: Some(Mutex::new(tracked)), mirror: None, unshared: Vec::new() },
+            policy,
+        }
     }
 
     fn observe(&self) {

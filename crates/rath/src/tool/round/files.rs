@@ -110,6 +110,11 @@ impl Round {
         let is_about_to_write = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
         if is_about_to_write && !self.files.is_current && self.files.dir.is_some() {
             session.observe().await?;
+            // The files of a sandbox elsewhere are tracked from the first look on.
+            if self.files.dir.as_ref().is_some_and(|dir| !dir.is_tracked()) {
+                let opened = session.with_dir(|_, dir| Ok((dir.work_lock(), Some(dir)))).await?;
+                (self.files.work_lock, self.files.dir) = opened;
+            }
             self.files.is_current = true;
             self.files.recorded = session.tree();
         }
