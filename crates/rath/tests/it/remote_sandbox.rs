@@ -204,6 +204,21 @@ fn beyond_a_limit_nothing_is_said_about_files() {
 }
 
 #[test]
+fn a_session_whose_files_cannot_be_seen_is_replayed() {
+    let deep = "d/".repeat(70);
+    for commands in [vec!["true".to_owned()], vec![format!("mkdir -p {deep}"), "echo 3 > c.txt".to_owned()]] {
+        let folder = folder(&[("a.txt", "one\n")]);
+        let remote = Remote::new(folder.path());
+        remote.behaviour.is_down.store(commands.len() == 1, Relaxed);
+        let agent = worker(&commands.iter().map(|command| [command]).collect::<Vec<_>>());
+        let session = run(Session::empty().to(remote.sandbox()), &agent);
+        assert!(told(&session).contains("are not versioned"), "{}", told(&session));
+        let report = block_on(session.replay(&agent)).expect("replayed");
+        assert!(report.is_exact(), "{report}");
+    }
+}
+
+#[test]
 fn files_that_cannot_be_listed_end_no_run_and_are_seen_again_later() {
     let folder = folder(&[("a.txt", "one\n")]);
     let remote = Remote::new(folder.path());
