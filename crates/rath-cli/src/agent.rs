@@ -153,8 +153,10 @@ impl AgentArgs {
             last_mode.into_iter().for_each(RecordedMode::explain);
         }
         let loosest = unattended_mode(&sandbox);
-        print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
-            .await?;
+        let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
+        let fork = if is_there { session.working_directory().await } else { None };
+        let described = describe_permissions(mode, &sandbox, &permissions);
+        print_sandbox_with(&sandbox, fork.as_deref(), self.sandbox.is_some(), &described).await?;
         permissions.warn(&sandbox);
         let policy = Policy::new(mode).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
         let (policy, questions) = match self.is_interactive() {
@@ -162,7 +164,6 @@ impl AgentArgs {
             false => (policy, None),
         };
         let directory = sandbox.directory().unwrap_or(Path::new(".")).to_owned();
-        let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         let mut session = if is_there { session } else { session.to(sandbox) };
         // A run without calls leaves no other trace of a mode that the next one would not choose by itself.
         if last_mode.map_or(mode < loosest, |last| last != RecordedMode::Named(mode)) {

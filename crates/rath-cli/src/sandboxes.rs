@@ -34,12 +34,17 @@ pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
 
 /// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
 pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
-    print_sandbox_with(sandbox, is_chosen, "").await
+    print_sandbox_with(sandbox, None, is_chosen, "").await
 }
 
-/// Prints the restrictions of a sandbox on stderr, and behind them those of the permissions.
-pub(crate) async fn print_sandbox_with(sandbox: &Sandbox, is_chosen: bool, permissions: &str) -> Result<(), Failure> {
-    let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
+/// Prints the restrictions of a sandbox on stderr, and behind them those of the permissions. A fork has a directory of its own.
+pub(crate) async fn print_sandbox_with(
+    sandbox: &Sandbox,
+    fork: Option<&Path>,
+    is_chosen: bool,
+    permissions: &str,
+) -> Result<(), Failure> {
+    let directory = fork.or(sandbox.directory()).map_or_else(|| preview(sandbox.uri()), output::home_path);
     print_line(sandbox, &directory, is_chosen, permissions).await
 }
 

@@ -55,7 +55,8 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
     let mut session = session.hiding(agent::secrets());
     if let Some(place) = session.place() {
-        sandboxes::print_sandbox(&rath::Sandbox::open(place.as_str())?, true).await?;
+        let (sandbox, directory) = (rath::Sandbox::open(place.as_str())?, session.working_directory().await);
+        sandboxes::print_sandbox_with(&sandbox, directory.as_deref(), true, "").await?;
     }
     let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;

@@ -506,3 +506,53 @@ fn missing_files_are_explained() {
         );
     });
 }
+
+#[test]
+fn a_reading_command_in_another_directory_creates_nothing_there() {
+    for_each_store("", |fixture| {
+        fixture.script_command("echo b > b.txt");
+        assert_eq!(fixture.code(&["run", "Go", "--sandbox", "local:.", "--model", "script:script.jsonl"]), 0);
+        let (id, other) = (fixture.newest(), fixture.path("other"));
+        std::fs::create_dir(&other).expect("a directory");
+        let (kind, path) = fixture.store.split_once(':').expect("a URI");
+        let store = format!("{kind}:../{path}");
+        let at = format!("{id}@{}", fixture.step(&id, "user: Go"));
+        let rows: [&[&str]; 11] = [
+            &["ls"],
+            &["log", &id],
+            &["cost", &id],
+            &["verify", &id],
+            &["render", &id],
+            &["diff", &at, &id],
+            &["blame", "b.txt", &id],
+            &["replay", &id],
+            &["replay", &id, "--tools"],
+            &["checkout", &id, "../copy"],
+            &["bisect", &id, "--", "true"],
+        ];
+        for row in rows {
+            let (own, rest) = row.split_at(row.iter().position(|word| *word == "--").unwrap_or(row.len()));
+            let mut command = rath_test_support::program(crate::program_path());
+            command.args(own).args(["--store", &store]).args(rest).current_dir(&other);
+            let output = command.output().expect("rath runs");
+            assert_ne!(output.status.code(), Some(2), "{row:?}: {}", String::from_utf8_lossy(&output.stderr));
+            let left: Vec<_> = std::fs::read_dir(&other).expect("listed").flatten().map(|it| it.file_name()).collect();
+            assert!(left.is_empty(), "{row:?}: {left:?}");
+        }
+    });
+}
+
+#[test]
+fn a_resumed_fork_says_where_it_works() {
+    for_each_store("", |fixture| {
+        let id = fixture.work_in("isolated:work", "Go", "echo b > b.txt");
+        let fork = fixture.fork(&id);
+        for (session, is_fork) in [(&fork, true), (&fork, true), (&id, false)] {
+            fixture.script_command("true");
+            let output = fixture.rath(&["resume", session, "More", "--model", "script:script.jsonl"]);
+            let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = printed.lines().find(|line| line.starts_with("sandbox: ")).expect("a line about the sandbox");
+            assert_eq!(line.contains("/work/.rath/work/"), is_fork, "{line}");
+        }
+    });
+}

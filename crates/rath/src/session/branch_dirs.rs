@@ -481,6 +481,15 @@ impl BranchDirs {
         Ok(Some(Observed::new(found).with_effects(effects).with_calls(calls)))
     }
 
+    /// Returns the directory that a branch works in, or will. Creates nothing.
+    pub(crate) fn expected_path(&self, request: &DirRequest<'_>) -> Option<PathBuf> {
+        let root = self.sandbox.directory()?;
+        let fork_path = self.fork_path(root, request.branch);
+        let takes_over = || request.takes_over_from.is_some_and(|(from, _)| self.is_vacated(*from, request));
+        let is_root = !Workspace::is_fork(&fork_path) && (self.may_use_root(root, request) || takes_over());
+        Some(if is_root { root.to_owned() } else { fork_path })
+    }
+
     /// Returns the path of the directory that a fork gets.
     fn fork_path(&self, root: &Path, branch: BranchId) -> PathBuf {
         root.join(RATH_DIR).join("work").join(branch.to_string())

@@ -12,7 +12,8 @@ use super::Session;
 use super::blame::{self, Blame};
 use super::branch_dirs::{BranchDir, BranchDirs};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
-use crate::blocking::drop_on_pool;
+use super::versions::Versions;
+use crate::blocking::{drop_on_pool, run_blocking};
 use crate::error::ErrorKind;
 use crate::sandbox::{self, Command, ExitStatus, Sandbox};
 use crate::session::{Error, Result};
@@ -57,20 +58,20 @@ impl Session {
     /// Returns the changes from the files of this session to those of another.
     pub async fn changes(&self, other: &Session) -> Result<Vec<Effect>> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.with_versions(move |_, versions| versions.diff(Some(&ours), &theirs)).await
+        self.with_recorded_versions(move |_, versions| versions.diff(Some(&ours), &theirs)).await
     }
 
     /// Returns the changes from the files of this session to those of another as a patch that `git apply` takes.
     pub async fn patch(&self, other: &Session) -> Result<String> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.with_versions(move |_, versions| versions.patch(&ours, &theirs)).await
+        self.with_recorded_versions(move |_, versions| versions.patch(&ours, &theirs)).await
     }
 
     /// Writes the session's files to a new or empty directory, without those whose content was [forgotten](crate::Store::forget) or is
     /// not stored.
     pub async fn checkout(&self, into: impl AsRef<Path>) -> Result<CheckoutReport> {
         let (tree, into) = (self.known_tree()?, into.as_ref().to_owned());
-        let written = self.with_versions(move |_, versions| {
+        let written = self.with_recorded_versions(move |_, versions| {
             let CheckedOut { files, left_out } = versions.checkout(&tree, &into)?;
             let (forgotten, missing): (Vec<_>, Vec<_>) = left_out.into_iter().partition(|file| file.is_forgotten);
             let [forgotten, missing] =
@@ -132,7 +133,7 @@ impl Session {
     /// Returns the step that wrote each line of a file; none if there is no such file.
     pub async fn blame(&self, path: &str) -> Result<Option<Blame>> {
         let plain = path.trim_start_matches("./").to_owned();
-        self.with_versions(move |session, versions| blame::blame(session.as_record(), versions, &plain)).await
+        self.with_recorded_versions(move |session, versions| blame::blame(session.as_record(), versions, &plain)).await
     }
 
     /// Finds the first step after which a command fails, by a binary search over the recorded trees.
@@ -174,10 +175,20 @@ impl Session {
         Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64, unshared })
     }
 
+    /// Runs `work` on the stored versions of the session's files in the blocking pool. Fails if there are none.
+    async fn with_recorded_versions<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Session, &Versions) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let session = self.quiet();
+        let work = move || work(&session, &session.recorded_versions()?);
+        run_blocking(work).await.map_err(|error: Error| error.with_session(self))
+    }
+
     /// Writes a tree to a temporary directory.
     async fn check_out(&self, sandbox: &Sandbox, tree: Tree) -> Result<TreeSandbox> {
         let sandbox = sandbox.clone();
-        self.with_versions(move |_, versions| {
+        self.with_recorded_versions(move |_, versions| {
             let directory = versions.temp_checkout(&tree)?;
             let unable = || {
                 let message = format!("the sandbox {} cannot work in another directory", sandbox.uri());
@@ -218,7 +229,7 @@ impl Session {
     /// Fails if an input of a check does not exist: the check would never become stale.
     async fn require_inputs(&self, inputs: &[String]) -> Result<()> {
         let Some(tree) = self.tree().filter(|_| !inputs.is_empty()) else { return Ok(()) };
-        let files = self.with_versions(move |_, versions| versions.files(&tree)).await?;
+        let files = self.with_recorded_versions(move |_, versions| versions.files(&tree)).await?;
         match inputs.iter().find(|input| !files.iter().any(|file| view::covers(input, &file.path))) {
             None => Ok(()),
             Some(input) => Err(Error::new(

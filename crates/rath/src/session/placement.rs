@@ -113,13 +113,36 @@ impl Session {
         if branch_dirs.assigned(self.branch.id).is_none() {
             self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
         }
-        let takes_over_from = self.takes_over_from();
+        let request = self.dir_request();
         if let Some(replay) = self.replaying().filter(|_| branch_dirs.assigned(self.branch.id).is_none()) {
-            replay.copy_files_for(self, takes_over_from.and_then(|(_, tree)| tree.clone()))?;
+            replay.copy_files_for(self, request.takes_over_from.and_then(|(_, tree)| tree.clone()))?;
         }
-        let request =
-            DirRequest { branch: self.branch.id, record: &self.record, takes_over_from, secrets: self.secrets() };
         work(&branch_dirs, &request).map_err(|error| error.with_session(self))
+    }
+
+    fn dir_request(&self) -> DirRequest<'_> {
+        let (takes_over_from, secrets) = (self.takes_over_from(), self.secrets());
+        DirRequest { branch: self.branch.id, record: &self.record, takes_over_from, secrets }
+    }
+
+    /// Returns the directory of this machine that the tools of this session work in. For a fork that is a directory of its own, which
+    /// its first tool creates. None if the session has no such place.
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let project = tempfile::tempdir().expect("a directory");
+    /// let session = Session::user("Go.").to(Sandbox::local(project.path()));
+    /// assert_eq!(session.working_directory().await.as_deref(), Some(project.path()));
+    /// assert_ne!(session.fork().working_directory().await.as_deref(), Some(project.path()));
+    /// # }
+    /// ```
+    pub async fn working_directory(&self) -> Option<PathBuf> {
+        let session = self.quiet();
+        let find = move || session.branch_dirs().map(|dirs| dirs.expected_path(&session.dir_request()));
+        run_blocking(find).await.ok().flatten()
     }
 
     /// Returns the newest tree of the directory before the next call: that of this record, or of the one that this session works

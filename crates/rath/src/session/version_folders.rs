@@ -10,7 +10,7 @@ use super::versions::{self, Versions};
 use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::place::Place;
-use crate::sandbox::RATH_DIR;
+use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::store::{make_folder, rath_dir};
 
 /// The folder of versions, in the `.rath` of a directory.
@@ -30,19 +30,17 @@ impl Session {
             if self.is_guest() {
                 return self.guest_versions();
             }
-            if let Some(versions) = self.forgotten_place().and_then(|place| self.recorded_versions(&place)) {
+            if let Some(versions) = self.forgotten_place().and_then(|place| self.versions_at(&place)) {
                 return versions;
             }
             // A place whose kind is not known here may have copies beside the store.
             if let Some(place) = self.place()
                 && self.open_place(&place).is_err()
-                && let Some(versions) = self.recorded_versions(&place)
+                && let Some(versions) = self.versions_at(&place)
             {
                 return versions;
             }
-            let has_directory =
-                || self.branch_dirs().is_ok_and(|dirs| dirs.sandbox().directory().is_none_or(Path::is_dir));
-            if (self.place().is_none() || !has_directory())
+            if self.place().is_none()
                 && let Some(versions) = self.imported_versions()
             {
                 return versions;
@@ -61,12 +59,25 @@ impl Session {
         })
     }
 
+    /// Returns the stored versions of the session's files, for reading. Creates nothing: if there are none at its place, those that came
+    /// with the session are read, or those in the directory that it was moved to.
+    pub(super) fn recorded_versions(&self) -> Result<Versions> {
+        let is_unused = self.live.place.branch_dirs().is_none() && self.replaying().is_none() && !self.is_guest();
+        let sandbox = self.place().filter(|_| is_unused).and_then(|place| self.open_place(&place).ok());
+        match sandbox.as_ref().and_then(Sandbox::directory) {
+            Some(root) if !root.join(RATH_DIR).join(VERSIONS_DIR).is_dir() => {
+                self.imported_versions().unwrap_or_else(|| Err(missing_files().with_session(self)))
+            }
+            _ => self.versions(),
+        }
+    }
+
     /// Opens the versions of a guest's files for reading: those that it came with, or else those at the place that it names.
     fn guest_versions(&self) -> Result<Versions> {
         let tree = self.tree().and_then(|tree| versions::tree_id(&tree).ok());
         let has_files = |versions: &Versions| tree.is_none_or(|tree| versions.objects().has_tree(tree));
         let (mut imported, placed) =
-            (self.imported_versions(), self.place().and_then(|place| self.recorded_versions(&place)));
+            (self.imported_versions(), self.place().and_then(|place| self.versions_at(&place)));
         if matches!((&imported, &placed), (Some(Ok(versions)), Some(_)) if !has_files(versions)) {
             imported = None;
         }
@@ -74,7 +85,7 @@ impl Session {
     }
 
     /// Opens the versions in the directory of a recorded place for reading; none if there are none. Nothing is written or run there.
-    fn recorded_versions(&self, place: &Place) -> Option<Result<Versions>> {
+    fn versions_at(&self, place: &Place) -> Option<Result<Versions>> {
         versions_in(&self.files_dir(place)?)
     }
 
@@ -128,6 +139,12 @@ impl Session {
         };
         self.as_record().find_newest(find).flatten()
     }
+}
+
+/// Returns the error for files that are not where the session is read.
+pub(super) fn missing_files() -> Error {
+    Error::new(ErrorKind::Place, "the recorded files of this session are not in this copy")
+        .with_hint("run this in the project's directory, or in a sandbox that has the files")
 }
 
 /// Opens the folder of versions of a directory, and creates it if it is missing. Blocks.

@@ -17,7 +17,7 @@ use rath::turn::Next;
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};
-use crate::support::{block_on, now, script};
+use crate::support::{block_on, folder, now, script};
 
 /// A model that must not be asked.
 struct Mute {
@@ -429,7 +429,8 @@ fn a_task_that_is_delegated() {
         r#"{"agent": "agent.help", "text": "helped more"}"#,
         r#"{"agent": "agent", "text": "done"}"#,
     ];
-    let placed = Session::user("go").to(Sandbox::local("."));
+    let project = folder(&[]);
+    let placed = Session::user("go").to(Sandbox::local(project.path()));
     for session in [Session::user("go"), placed] {
         let session = run(&agent(&script(turns), "Help well."), session);
         exact(&session, &agent(&mute(), "Help well."));

@@ -10,9 +10,8 @@ use rath_record::{Step, StepId, draw};
 
 use super::{Divergence, Replay, json_diff};
 use crate::blocking::run_blocking;
-use crate::error::ErrorKind;
 use crate::sandbox::Sandbox;
-use crate::session::version_folders::holds_no_files;
+use crate::session::version_folders::{holds_no_files, missing_files};
 use crate::session::versions::{Versions, lossy_path};
 use crate::session::{BranchDirs, Error, ForkCounter, Result, Session, UnsharedPath};
 
@@ -40,7 +39,7 @@ impl ReplayDirs {
             let is_empty = sandbox.directory().is_some_and(|directory| holds_no_files(directory).unwrap_or(false));
             let steps = recording.lineage();
             let first = steps.walk().into_iter().find_map(|step| step.chunk().tree().cloned());
-            let recorded = recording.versions();
+            let recorded = recording.recorded_versions();
             if let Some(first) = first.as_ref().filter(|_| is_empty) {
                 let files = recorded.as_ref().map_or_else(|_| None, |versions| versions.files(first).ok());
                 files.ok_or_else(missing_files)?;
@@ -79,11 +78,6 @@ impl ReplayDirs {
     fn restores_files(&self) -> bool {
         self.first.is_some()
     }
-}
-
-fn missing_files() -> Error {
-    Error::new(ErrorKind::Place, "the recorded files of this session are not in this copy")
-        .with_hint("run this in the project's directory, or in a sandbox that has the files")
 }
 
 /// The files after a call, and the changes that it made.
