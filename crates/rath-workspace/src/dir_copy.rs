@@ -220,6 +220,7 @@ mod tests {
         std::fs::create_dir_all(top.join("real/project/node_modules/dep")).expect("a directory");
         std::fs::create_dir_all(top.join("real/project/pk")).expect("a directory");
         std::fs::create_dir_all(top.join("outside")).expect("a directory");
+        #[cfg(unix)]
         std::os::unix::fs::symlink("real/project", top.join("project")).expect("a link");
         let (original, fork) = (top.join("real/project"), top.join("real/project/.rath/work/fork"));
         let copy = DirCopy::new(&original, &fork, false);

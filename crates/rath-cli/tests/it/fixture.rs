@@ -205,11 +205,11 @@ pub(crate) fn with_numbered_steps(text: &str) -> String {
     let is_id = |word: &&str| matches!(word.len(), 8 | 64) && word.bytes().all(|it| it.is_ascii_hexdigit());
     let words = text.split(|it: char| !it.is_alphanumeric()).filter(is_id);
     let mut ids: Vec<&str> = Vec::new();
-    words.for_each(|word| {
+    for word in words {
         if ids.iter().all(|id| id[..8] != word[..8]) {
-            ids.push(word)
+            ids.push(word);
         }
-    });
+    }
     let names: Vec<_> = ids.iter().enumerate().map(|(nth, id)| (&id[..8], format!("STEP{}", nth + 1))).collect();
     let is_end = |it: char| !it.is_alphanumeric();
     let replaced = text.split_inclusive(is_end).map(|part| {

@@ -490,10 +490,10 @@ fn missing_files_are_explained() {
         fixture.check(
             &["blame", "n.txt", &id],
             &expect![[r#"
-            ! error: these files are not in this copy: tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing
-            ! hint: run this in the project's directory
-            exit 3
-        "#]],
+                ! error: the recorded files of this session are not in this copy
+                ! hint: run this in the project's directory, or in a sandbox that has the files
+                exit 1
+            "#]],
         );
         std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");
         fixture.check(
