@@ -492,7 +492,7 @@ fn missing_files_are_explained() {
             &expect![[r#"
                 ! error: the recorded files of this session are not in this copy
                 ! hint: run this in the project's directory, or in a sandbox that has the files
-                exit 1
+                exit 3
             "#]],
         );
         std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");

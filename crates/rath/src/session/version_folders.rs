@@ -143,7 +143,7 @@ impl Session {
 
 /// Returns the error for files that are not where the session is read.
 pub(super) fn missing_files() -> Error {
-    Error::new(ErrorKind::Place, "the recorded files of this session are not in this copy")
+    Error::new(ErrorKind::Damaged, "the recorded files of this session are not in this copy")
         .with_hint("run this in the project's directory, or in a sandbox that has the files")
 }
 
