@@ -86,9 +86,10 @@ impl UpdateNote {
         if let [before, after, session] = text.split_whitespace().collect::<Vec<_>>()[..] {
             let [before, after] = [before, after].map(|tree| Tree(tree.to_owned()));
             let is_own = session.parse().is_ok_and(|session: BranchId| session == self.session);
-            match recorded {
-                _ if !is_own && !has_other_changes(workspace, &before, &after)? => return Ok(()),
-                _ if !is_own => {}
+            if !is_own && !has_other_changes(workspace, &before, &after)? {
+                return Ok(());
+            }
+            match recorded.filter(|_| is_own) {
                 Some(recorded) if *recorded == after => bring(workspace, &before, &after)?,
                 Some(recorded) if *recorded == before => bring(workspace, &after, &before)?,
                 _ => {}
