@@ -249,7 +249,8 @@ fn a_system_prompt_is_kept_on_resume() {
 fn one_process_writes_a_session_and_others_fork_it() {
     for_each_store(r#"{"text": "Slow.", "delay_ms": 60000}"#, |fixture| {
         let model = ["--model", "script:script.jsonl"];
-        let mut running = fixture.start(&[&["run", "Take your time."], &model[..]].concat());
+        let mut running =
+            fixture.start(&[&["run", "Take your time.", "--sandbox", "isolated:work"], &model[..]].concat());
         let is_asked = || fixture.json(&["ls", "--json"]).first().is_some_and(|it| it["chunks"] == 4);
         while !is_asked() {
             std::thread::yield_now();
@@ -259,7 +260,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  0 tokens  running in process N on HOST  Take your time.
+                S1  TIME  0 tokens  running in process N on HOST  Take your time.  in FOLDER/work
                 exit 0
             "#]],
         );
@@ -280,7 +281,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["gc", "--delete", &id],
             &expect![[r#"
-                ! note: files in .rath were left alone: a process N there
+                ! note: files in work/.rath were left alone: a process N there
                 ! error: the session S1 is being written by process N on HOST
                 ! hint: wait until that process N done, or stop it
                 exit 1
@@ -289,19 +290,25 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &[&resume[..], &["--fork"]].concat(),
             &expect![[r#"
-                ! error: script.jsonl changed since the last turn
-                ! hint: `rath resume S1 --model script:script.jsonl --store STORE --fork --anyway` continues (this is recorded)
-                exit 3
+                Quick.
+                ! nothing changed since the last turn
+                ! sandbox: writes only in FOLDER/work/.rath/work/SESSION2, no network
+                ! forked as S2
+                ! done in TIME: 1,740 tokens
+                ! saved as S2; `rath log S2 --store STORE` shows the steps
+                exit 0
             "#]],
         );
         let fork = fixture.newest();
         fixture.check(
             &["log", &fork],
             &expect![[r#"
-                ○  STEP1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-                ○  STEP2 main  files: git:21c4f72bfa2cbab86ca464d0eb9dbaee207b3194  [agent]
-                ○  STEP3 main  sandbox: isolated:FOLDER
-                ○  STEP4 main  user: Take your time.
+                ○  STEP1 b1  assistant: Quick.  [agent]  (1738 in, 2 out)
+                ○  STEP2 b1  forked
+                ○  STEP3 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  STEP4 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                ○  STEP5 main  sandbox: isolated:FOLDER/work
+                ○  STEP6 main  user: Take your time.
                 exit 0
             "#]],
         );
@@ -311,22 +318,26 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &resume,
             &expect![[r#"
-                ! error: script.jsonl changed since the last turn
-                ! hint: `rath resume S1 --model script:script.jsonl --store STORE --anyway` continues (this is recorded)
-                exit 3
+                Quick.
+                ! nothing changed since the last turn
+                ! sandbox: writes only in FOLDER/work, no network
+                ! done in TIME: 1,740 tokens
+                ! saved as S1; `rath log S1 --store STORE` shows the steps
+                exit 0
             "#]],
         );
         fixture.check(
             &["verify"],
             &expect![[r#"
-                intact: 1 branch, 5 steps, 2 file versions
+                intact: 2 branches, 8 steps, 1 file version
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  0 tokens  stopped, waiting for the model  Take your time.
+                S2  TIME  1,740 tokens  done  Take your time.  in FOLDER/work
+                S1  TIME  1,740 tokens  done  Take your time.  in FOLDER/work
                 exit 0
             "#]],
         );
@@ -731,7 +742,7 @@ fn replay_repeats_a_session() {
             last words
             - It says hello.
             + I would rather not look.
-            ! sandbox: writes only in FOLDER/work, no network
+            ! sandbox: writes only in FOLDER/work/.rath/work/SESSION2, no network
             ! done in TIME: 1,743 tokens
             ! saved as S2
             exit 0
