@@ -55,6 +55,7 @@ use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, SharedDirs, Sink};
 use crate::error::Result;
 use crate::files::Digest;
+use crate::private_paths::resolved;
 use crate::uri::absolute;
 
 /// A sandbox that runs each command in namespaces of its own.
@@ -250,8 +251,15 @@ impl Isolated {
         };
         let original = std::path::absolute(original).ok()?;
         let mount_path = self.options.mount_path.clone().unwrap_or_else(|| MountPath::SameAs(original.clone()));
+        // A path that leads into the original by another name hides the file of the other directory too.
+        let mut hidden = self.options.hidden.clone();
+        let inside = |path: &PathBuf| {
+            let inside = resolved(&original.join(path)).strip_prefix(resolved(&original)).ok()?.to_owned();
+            (!inside.as_os_str().is_empty() && !self.options.hidden.contains(&inside)).then_some(inside)
+        };
+        hidden.extend(self.options.hidden.iter().filter_map(inside).collect::<Vec<_>>());
         let (directory, mount_path, original) = (directory.to_owned(), Some(mount_path), Some(original));
-        let options = IsolatedOptions { directory, mount_path, shared, original, ..self.options.clone() };
+        let options = IsolatedOptions { directory, mount_path, shared, original, hidden, ..self.options.clone() };
         Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
     }
 

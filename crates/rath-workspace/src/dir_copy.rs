@@ -56,7 +56,7 @@ impl<'a> DirCopy<'a> {
                     let from = disk::open_file(source, name)?;
                     let to = disk::create_file(into, name, false)?;
                     if let Some(script) = self.script(&from, &stat, &child)? {
-                        disk::write_all(&to, script.as_bytes())?;
+                        disk::write_all(&to, &script)?;
                     } else if !(self.shares_blocks && disk::share_blocks(&from, &to)) {
                         content.clear();
                         disk::read_all(&from, &mut content, u64::MAX)?;
@@ -83,7 +83,8 @@ impl<'a> DirCopy<'a> {
                 }
                 FileType::File if names_paths(&child) => {
                     let script = self.script(&disk::open_file(source, name)?, &stat, &child)?;
-                    script.is_some_and(|script| self.is_bound_to_original(&script))
+                    let text = script.as_deref().map(str::from_utf8);
+                    text.is_some_and(|text| text.is_ok_and(|text| self.is_bound_to_original(text)))
                 }
                 _ => false,
             };
@@ -94,19 +95,20 @@ impl<'a> DirCopy<'a> {
         Ok(false)
     }
 
-    /// Returns the text of a file in which the path of the original is replaced by that of the fork; none if it is no such file.
-    fn script(&self, file: &Handle, stat: &Stat, path: &[u8]) -> io::Result<Option<String>> {
+    /// Returns the content of a file that may name paths, with the path of the original replaced by that of the fork if it is a text; none
+    /// if it is no such file, and was not read.
+    fn script(&self, file: &Handle, stat: &Stat, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
         if self.fork == self.original || stat.size > MAX_SCRIPT_BYTES || !names_paths(path) {
             return Ok(None);
         }
         let mut content = Vec::new();
         disk::read_all(file, &mut content, MAX_SCRIPT_BYTES)?;
         let (Ok(text), Some(original), Some(fork)) =
-            (String::from_utf8(content), self.original.to_str(), self.fork.to_str())
+            (str::from_utf8(&content), self.original.to_str(), self.fork.to_str())
         else {
-            return Ok(None);
+            return Ok(Some(content));
         };
-        Ok(Some(replace_path(&text, original, fork)))
+        Ok(Some(replace_path(text, original, fork).into_bytes()))
     }
 
     /// Returns true if the interpreter of a script, or a line that is a path, is in the original under another name, or if the line with
@@ -210,6 +212,30 @@ mod tests {
             ("/a/b2 /a/b-c /x/a/b /a/b.d", "/a/b2 /a/b-c /x/a/b /a/b.d"),
         ] {
             assert_eq!(replace_path(text, "/a/b", "/f"), replaced);
+        }
+    }
+
+    #[test]
+    fn a_file_that_names_no_path_is_copied_as_it_is() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let top = folder.path().canonicalize().expect("a path");
+        let (original, fork) = (top.join("project"), top.join("fork"));
+        let files: [(&str, &[u8]); 5] = [
+            ("tools/bin/program", b"\x7fELF\xff\xfe\x00"),
+            ("tools/bin/script", b"#!/bin/sh\nexit 1\n"),
+            ("tools/bin/empty", b""),
+            ("tools/lib/data", b"\xff\x00"),
+            ("tools/pyvenv.cfg", b"home = \xff\n"),
+        ];
+        for (path, content) in files {
+            std::fs::create_dir_all(original.join(path).parent().expect("above")).expect("a directory");
+            std::fs::write(original.join(path), content).expect("a file");
+        }
+        std::fs::create_dir_all(fork.join("tools")).expect("a directory");
+        let [from, to] = [&original, &fork].map(|path| disk::open_root(&path.join("tools")).expect("opened"));
+        DirCopy::new(&original, &fork, false).run(&from, &to, b"tools", 0).expect("copied");
+        for (path, content) in files {
+            assert_eq!(std::fs::read(fork.join(path)).expect("a copy"), content, "{path}");
         }
     }
 

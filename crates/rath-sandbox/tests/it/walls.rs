@@ -590,11 +590,16 @@ fn what_the_settings_hide_is_hidden_from_file_operations_too() {
     std::fs::create_dir_all(fixture.path("fork/open/deep")).expect("a directory");
     std::fs::write(fixture.path("fork/open/deep/secret"), "words\n").expect("a file");
     // By a path in the workspace, through a link, absolute, and missing until later.
-    let rows: [&[&str]; 2] =
-        [&["below", "open/deep/secret", "later"], &["hidden-link", "{work}/open/deep", "{work}/later"]];
-    for hidden in rows {
+    let rows: [&[&str]; 4] = [
+        &["below", "open/deep/secret", "later"],
+        &["hidden-link", "{work}/open/deep", "{work}/later"],
+        &["below", "../work/open/deep", "later"],
+        &["below", "{work}/../other-name/open/deep/secret", "{work}/../other-name/later"],
+    ];
+    std::os::unix::fs::symlink("work", fixture.path("other-name")).expect("a link");
+    for (hidden, name) in rows.iter().flat_map(|hidden| [(hidden, "work"), (hidden, "other-name")]) {
         let work = fixture.path("work").display().to_string();
-        let sandbox = Isolated::new(fixture.path("work"));
+        let sandbox = Isolated::new(fixture.path(name));
         let sandbox = hidden.iter().fold(sandbox, |sandbox, path| sandbox.hide(path.replace("{work}", &work)));
         let sandbox = Sandbox::from(sandbox);
         let check = |sandbox: &Sandbox, path: &str| {

@@ -199,11 +199,11 @@ impl Agent {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
-                    self.provider.ask_in(&mut session, None).await?;
+                    Box::pin(self.provider.ask_in(&mut session, None)).await?;
                 }
                 Next::RunTools(calls) => {
                     let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };
-                    let outputs = run_calls(&mut session, &toolbox, calls).await?;
+                    let outputs = Box::pin(run_calls(&mut session, &toolbox, calls)).await?;
                     if outputs == OutputVisibility::Partial && tools.len() == self.tools.len() {
                         tools.push(ToolHandle::new(ReadOutput));
                         self.instruct(&mut session, &tools, suffix);

@@ -270,13 +270,13 @@ impl BranchDirs {
         };
         let fork_path = self.fork_path(root, request.branch);
         if Workspace::is_fork(&fork_path) {
-            return self.open(&fork_path, store, request);
+            return self.open(&fork_path, store, request, None);
         }
         if let Some(dir) = self.take_over(request, root, store)? {
             return Ok(dir);
         }
         if self.claims_root(request) {
-            return self.open(root, store, request);
+            return self.open(root, store, request, None);
         }
         if self.mirror.get().is_some() {
             return Err(self.cannot_fork());
@@ -322,7 +322,7 @@ impl BranchDirs {
                 }
                 dir
             }
-            None if self.is_vacated(*from, request) => self.open(root, store, request)?,
+            None if self.is_vacated(*from, request) => self.open(root, store, request, last_tree.as_ref())?,
             None => return Ok(None),
         };
         dir.hide(request.secrets);
@@ -367,9 +367,18 @@ impl BranchDirs {
     }
 
     /// Opens a directory that exists, and completes an update of its files that was interrupted.
-    fn open(&self, directory: &Path, store: &Versions, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+    /// `last_tree` is that of the branch that it was taken over from.
+    fn open(
+        &self,
+        directory: &Path,
+        store: &Versions,
+        request: &DirRequest<'_>,
+        last_tree: Option<&Tree>,
+    ) -> Result<Arc<BranchDir>> {
         let mut workspace = self.workspace(directory, store, request.secrets)?;
-        self.note(directory, store, request).complete(&mut workspace, view::tree(request.record).as_ref())?;
+        let recorded = view::tree(request.record);
+        let recorded: Vec<_> = recorded.iter().chain(last_tree).collect();
+        self.note(directory, store, request).complete(&mut workspace, &recorded)?;
         self.dir(directory, workspace, store, request)
     }
 
@@ -468,7 +477,7 @@ impl BranchDirs {
         let found = match directory {
             Some(directory) => {
                 let mut workspace = self.workspace(directory, store, request.secrets)?;
-                self.note(directory, store, request).complete(&mut workspace, Some(&known))?;
+                self.note(directory, store, request).complete(&mut workspace, &[&known])?;
                 versions::tree(workspace.snapshot()?.tree)
             }
             // The directory of the branch will be made from the tree on the record.
@@ -515,7 +524,12 @@ impl BranchDirs {
         request: &DirRequest<'_>,
         policy: Option<&Arc<ActivePolicy>>,
     ) -> Result<Option<Observed>> {
-        let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else { return Ok(None) };
+        let versions = match self.versions() {
+            // Tools that only read can work in such a directory. The others report the error.
+            Err(error) if is_read_only(&error) => return Ok(None),
+            versions => versions?,
+        };
+        let (Some(root), Some(store)) = (self.sandbox.directory(), versions) else { return Ok(None) };
         let has_dir = self.assigned(request.branch).is_some()
             || Workspace::is_fork(&self.fork_path(root, request.branch))
             || self.claims_root(request);
@@ -542,7 +556,7 @@ impl BranchDirs {
             tracked.workspace.keep_tracked();
         }
         let TrackedDir { workspace, note, .. } = &mut *tracked;
-        note.complete(workspace, known)?;
+        note.complete(workspace, known.as_slice())?;
         let now = tracked.workspace.snapshot()?;
         tracked.workspace.keep_tracked();
         let tree = versions::tree(now.tree);
@@ -1003,6 +1017,13 @@ fn write_occupant(root: &Path, store: &Versions, request: &DirRequest<'_>) -> Re
     let first_branch = first_branch(request.record).unwrap_or(request.branch);
     let occupant = Occupant { branch: request.branch, first_branch, head: request.record.head().map(Step::id) };
     occupant.write(root, store.objects())
+}
+
+/// Returns true if a directory cannot be written.
+fn is_read_only(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let kinds = [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::ReadOnlyFilesystem];
+    source.is_some_and(|source| kinds.contains(&source.kind()))
 }
 
 fn cannot_store(root: &Path, error: std::io::Error) -> Error {

@@ -270,7 +270,11 @@ impl Session {
         work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let may_take_over = self.assigned_dir().is_none() && self.takes_over_from().is_some();
-        if may_take_over { self.work_in_taken_dir(work).await } else { self.work_in_dir(work).await }
+        // In a box, as all work on files: agents that call agents would need a larger stack.
+        match may_take_over {
+            true => Box::pin(self.work_in_taken_dir(work)).await,
+            false => Box::pin(self.work_in_dir(work)).await,
+        }
     }
 
     /// Runs `work` on the session's directory in the blocking pool, then makes new versions durable. Of files elsewhere, there are
@@ -423,7 +427,7 @@ impl Session {
         let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
             branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
         };
-        match self.with_files(observe).await? {
+        match Box::pin(self.with_files(observe)).await? {
             Some(Some(observed)) => _ = self.push(observed.with_calls(calls)),
             Some(None) => {}
             None => self.record_unseen(),
@@ -473,7 +477,7 @@ impl Session {
         let look = move || {
             if session.branch_dirs()?.is_there() { session.changes_since_record() } else { Ok(None) }
         };
-        let observed = self.with_fetched_files(look).await.map_err(|error| error.with_session(self))?;
+        let observed = Box::pin(self.with_fetched_files(look)).await.map_err(|error| error.with_session(self))?;
         observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
@@ -487,7 +491,7 @@ impl Session {
         let policy = self.policy().cloned();
         let look = move |_: &BranchDirs, dir: Arc<BranchDir>| dir.changes_except(policy.as_ref(), is_approved, refuse);
         let unseen = || CallChanges { put_back: PutBackReport::default(), changes: Ok(None) };
-        Ok(self.with_files(look).await?.unwrap_or_else(unseen))
+        Ok(Box::pin(self.with_files(look)).await?.unwrap_or_else(unseen))
     }
 
     /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call

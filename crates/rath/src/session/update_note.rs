@@ -4,14 +4,14 @@
 //! next opening by that session brings the files to the one of the two trees that is on the record. Changes of others meanwhile stay.
 //! Another session that works in the directory leaves the note alone, unless files that the update is about were changed since.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::PathBuf;
 
 use rath_record::BranchId;
-use rath_record::chunk::{Change, Tree};
-use rath_workspace::{Objects, Workspace, read_at_most};
+use rath_record::chunk::Tree;
+use rath_workspace::{Objects, TreeFile, Workspace, read_at_most};
 
 use super::versions::{self, Versions};
 use super::{Error, Result};
@@ -73,9 +73,9 @@ impl UpdateNote {
         self.file = None;
     }
 
-    /// Finishes an update of this session that was interrupted, if the recorded tree is the new one, or undoes it, if that is the old
-    /// one.
-    pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: Option<&Tree>) -> Result<()> {
+    /// Finishes an update of this session that was interrupted, if a recorded tree is the new one, or undoes it, if one is the old one. The
+    /// first tree of the list that is one of them counts.
+    pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<()> {
         let Ok(text) = read_at_most(&self.path, MAX_NOTE_BYTES) else { return Ok(()) };
         let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         // The update of another process is not over.
@@ -86,13 +86,18 @@ impl UpdateNote {
         if let [before, after, session] = text.split_whitespace().collect::<Vec<_>>()[..] {
             let [before, after] = [before, after].map(|tree| Tree(tree.to_owned()));
             let is_own = session.parse().is_ok_and(|session: BranchId| session == self.session);
-            if !is_own && !has_other_changes(workspace, &before, &after)? {
+            let objects = workspace.objects().clone();
+            let is_stored = |tree: &Tree| versions::tree_id(tree).is_ok_and(|tree| objects.has_tree(tree));
+            // Without its trees, the note says nothing.
+            let has_trees = is_stored(&before) && is_stored(&after);
+            if has_trees && !is_own && !has_other_changes(workspace, &before, &after)? {
                 return Ok(());
             }
-            match recorded.filter(|_| is_own) {
-                Some(recorded) if *recorded == after => bring(workspace, &before, &after)?,
-                Some(recorded) if *recorded == before => bring(workspace, &after, &before)?,
-                _ => {}
+            let recorded = recorded.iter().find(|tree| [&before, &after].contains(tree));
+            match recorded.filter(|_| is_own && has_trees) {
+                Some(recorded) if **recorded == after => bring(workspace, &before, &after)?,
+                Some(_) => bring(workspace, &after, &before)?,
+                None => {}
             }
         }
         self.remove();
@@ -100,36 +105,61 @@ impl UpdateNote {
     }
 }
 
-/// Brings files that are partly those of one tree to another tree, with the changes of others since.
+/// Brings files that are partly those of one tree to another tree. Files that others changed meanwhile stay as they are, and the next
+/// look records them.
 fn bring(workspace: &mut Workspace, from: &Tree, to: &Tree) -> Result<()> {
     let found = versions::tree(workspace.snapshot()?.tree);
     if found == *to {
         return Ok(());
     }
     let versions = Versions::from(workspace.objects().clone());
-    let (merged, conflicts) = versions.merge(from, to, &found)?;
-    // Files that others changed in another way stay as they are, and the next look records them.
-    let wanted = versions.with_conflicts_as_in(&merged, &conflicts, &found)?;
+    let UpdatedPaths { pending, .. } = UpdatedPaths::find(&versions, from, to, &found)?;
+    let wanted = versions.with_paths_of(&found, to, &pending)?;
     workspace.restore(versions::tree_id(&wanted)?)?;
     Ok(())
 }
 
-/// Returns true if a file that differs between the trees of an update is as in neither of them.
+/// Returns true if others changed a file that differs between the trees of an update.
 fn has_other_changes(workspace: &mut Workspace, before: &Tree, after: &Tree) -> Result<bool> {
     let found = versions::tree(workspace.snapshot()?.tree);
     let versions = Versions::from(workspace.objects().clone());
-    let differing = |one: &Tree, other: &Tree| -> Result<HashSet<String>> {
-        let effects = versions.diff(Some(one), other)?.into_iter();
-        Ok(effects
-            .flat_map(|effect| match effect.change {
-                Change::Renamed { from } => vec![from, effect.path],
-                _ => vec![effect.path],
-            })
-            .collect())
-    };
-    let (updated, from_before, from_after) =
-        (differing(before, after)?, differing(before, &found)?, differing(after, &found)?);
-    Ok(updated.iter().any(|path| from_before.contains(path) && from_after.contains(path)))
+    Ok(UpdatedPaths::find(&versions, before, after, &found)?.has_others)
+}
+
+/// The paths that differ between the trees of an update that was interrupted.
+struct UpdatedPaths {
+    /// Those that the update may have left as they are: as in one of the trees, or missing. An update removes a file before it writes
+    /// another one under a new name.
+    pending: Vec<String>,
+    /// True if others changed one of the rest.
+    has_others: bool,
+}
+
+impl UpdatedPaths {
+    fn find(versions: &Versions, one: &Tree, other: &Tree, found: &Tree) -> Result<Self> {
+        let files = |tree: &Tree| -> Result<BTreeMap<String, TreeFile>> {
+            Ok(versions.files(tree)?.into_iter().map(|file| (file.path.clone(), file)).collect())
+        };
+        let (one, other, found) = (files(one)?, files(other)?, files(found)?);
+        let is_of_update = |path: &str| {
+            found.get(path).is_none_or(|file| [&one, &other].iter().any(|tree| tree.get(path) == Some(file)))
+        };
+        let differing = one.keys().chain(other.keys()).filter(|path| one.get(*path) != other.get(*path));
+        let (mut pending, mut has_others) = (BTreeSet::new(), false);
+        for path in differing {
+            // A file of others may be in the place of a directory, and the other way round.
+            let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            let start = format!("{path}/");
+            let mut below =
+                found.range(start.clone()..).map(|(path, _)| path).take_while(|path| path.starts_with(&start));
+            if is_of_update(path) && above.into_iter().all(is_of_update) && below.all(|path| is_of_update(path)) {
+                pending.insert(path.clone());
+            } else {
+                has_others = true;
+            }
+        }
+        Ok(UpdatedPaths { pending: pending.into_iter().collect(), has_others })
+    }
 }
 
 #[cfg(all(test, unix))]
@@ -152,6 +182,14 @@ mod tests {
     impl Fixture {
         /// Interrupts an update, and then changes files.
         fn interrupted(changes: &[(&str, &str)]) -> Self {
+            let fixture = Fixture::of([&BEFORE, &AFTER, &INTERRUPTED]);
+            let root = fixture.folder.path().join("project");
+            changes.iter().for_each(|(path, content)| std::fs::write(root.join(path), content).expect("a file"));
+            fixture
+        }
+
+        /// Interrupts an update, with the files before it, after it and now.
+        fn of([before, after, now]: [&[(&str, &str)]; 3]) -> Self {
             let folder = rath_test_support::temp_dir();
             let root = folder.path().join("project");
             std::fs::create_dir(&root).expect("a directory");
@@ -162,17 +200,16 @@ mod tests {
                 put_only(&root, files);
                 versions::tree(workspace.snapshot().expect("a snapshot").tree)
             };
-            let (before, after) = (tree(&BEFORE), tree(&AFTER));
-            put_only(&root, &INTERRUPTED);
+            let (before, after) = (tree(before), tree(after));
+            put_only(&root, now);
             let owner = session(1);
             UpdateNote::new(&objects, "root", owner).write(&before, &after).expect("a note");
-            changes.iter().for_each(|(path, content)| std::fs::write(root.join(path), content).expect("a file"));
             Fixture { folder, workspace, before, after, owner }
         }
 
         fn complete(&mut self, session: BranchId, recorded: &Tree) {
             let mut note = UpdateNote::new(self.workspace.objects(), "root", session);
-            note.complete(&mut self.workspace, Some(recorded)).expect("completed");
+            note.complete(&mut self.workspace, &[recorded]).expect("completed");
         }
 
         fn has_note(&self) -> bool {
@@ -182,7 +219,8 @@ mod tests {
         /// Returns the files, in one line.
         fn files(&self) -> String {
             let read = |path: &str| std::fs::read_to_string(self.folder.path().join("project").join(path));
-            let files = ["a", "b", "c", "d/e"].iter().filter_map(|path| Some(format!("{path}={}", read(path).ok()?)));
+            let names = ["a", "b", "c", "d/e", "lib/a", "lib/b", "src/a", "src/b"];
+            let files = names.iter().filter_map(|path| Some(format!("{path}={}", read(path).ok()?)));
             files.collect::<String>().replace('\n', " ").trim_end().to_owned()
         }
     }
@@ -192,9 +230,8 @@ mod tests {
     }
 
     fn put_only(root: &std::path::Path, files: &[(&str, &str)]) {
-        for (path, _) in BEFORE {
-            let _ = std::fs::remove_file(root.join(path));
-        }
+        std::fs::remove_dir_all(root).expect("removed");
+        std::fs::create_dir(root).expect("a directory");
         for (path, content) in files {
             let path = root.join(path);
             std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
@@ -219,6 +256,34 @@ mod tests {
             let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
             fixture.complete(fixture.owner, &recorded);
             assert_eq!((&*fixture.files(), fixture.has_note()), (files, false));
+        }
+    }
+
+    #[test]
+    fn no_kill_between_the_removals_and_the_writes_of_renames_loses_a_file() {
+        let (before, after) = ([("lib/a", "1\n"), ("lib/b", "2\n")], [("src/a", "1\n"), ("src/b", "2\n")]);
+        let all = [before, after].concat();
+        for state in 0..1 << all.len() {
+            let now: Vec<_> = (0..all.len()).filter(|nth| state >> nth & 1 == 1).map(|nth| all[nth]).collect();
+            for (is_recorded, files) in [(true, "src/a=1 src/b=2"), (false, "lib/a=1 lib/b=2")] {
+                let mut fixture = Fixture::of([&before, &after, &now]);
+                fixture.complete(session(2), &fixture.before.clone());
+                assert!(fixture.has_note(), "{now:?}: it is left to its own session");
+                let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
+                fixture.complete(fixture.owner, &recorded);
+                assert_eq!((&*fixture.files(), fixture.has_note()), (files, false), "{now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_note_whose_trees_are_gone_is_dropped() {
+        for owner in [1, 2] {
+            let mut fixture = Fixture::of([&BEFORE, &AFTER, &INTERRUPTED]);
+            let lost = Tree(format!("git:{:040x}", 7));
+            UpdateNote::new(fixture.workspace.objects(), "root", fixture.owner).write(&lost, &lost).expect("a note");
+            fixture.complete(session(owner), &lost);
+            assert_eq!((&*fixture.files(), fixture.has_note()), ("a=2 b=1 c=1 d/e=1", false));
         }
     }
 

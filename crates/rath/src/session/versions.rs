@@ -108,16 +108,9 @@ impl Versions {
         Ok(self::tree(self.0.with_content(tree_id(tree)?, &conflict.path, &sides, content)?))
     }
 
-    /// Returns a merged tree in which the files of its conflicts are as in one of its sides.
-    pub(crate) fn with_conflicts_as_in(&self, merged: &Tree, conflicts: &[Conflict], side: &Tree) -> Result<Tree> {
-        let mut tree = merged.clone();
-        for conflict in conflicts {
-            tree = self.with_version(&tree, conflict, None)?;
-        }
-        let versions = |conflict: &Conflict| [&conflict.base, &conflict.ours, &conflict.theirs].map(Clone::clone);
-        let named = conflicts.iter().flat_map(versions).flatten().map(|version| version.path);
-        let paths: Vec<String> = named.chain(conflicts.iter().map(|conflict| conflict.path.clone())).collect();
-        Ok(self::tree(self.0.with_paths(tree_id(&tree)?, tree_id(side)?, paths.iter().map(|path| &**path))?))
+    /// Returns a tree in which these paths are as in another, and all others as they were.
+    pub(crate) fn with_paths_of(&self, tree: &Tree, after: &Tree, paths: &[String]) -> Result<Tree> {
+        Ok(self::tree(self.0.with_paths(tree_id(tree)?, tree_id(after)?, paths.iter().map(|path| &**path))?))
     }
 
     /// Copies all objects of a tree from other versions.

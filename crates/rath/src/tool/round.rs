@@ -66,7 +66,7 @@ pub(crate) async fn run_calls(
     }
     // Calls that were started before end now, or are made again.
     if may_be_unobserved {
-        session.look().await?;
+        Box::pin(session.look()).await?;
     }
     permission::decide(session, &mut plans).await?;
     if let Some(error) = undecided(plans.iter().map(CallPlan::parts)) {
@@ -77,7 +77,7 @@ pub(crate) async fn run_calls(
         return Err(error.with_session(session));
     }
     let mut round = Round::new(plans);
-    round.prepare(session).await;
+    Box::pin(round.prepare(session)).await;
     let mut running = FuturesUnordered::new();
     let made = make_calls(session, toolbox, &mut round, &mut running).await;
     let Err(error) = made else { return made };
@@ -102,7 +102,7 @@ async fn make_calls(
             let stopped = reason.record(session);
             return Err(aborted.err().unwrap_or(stopped));
         }
-        round.snapshot_before(session).await?;
+        Box::pin(round.snapshot_before(session)).await?;
         let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len())).await?;
         // The start of a call is durable before the call runs: otherwise a crash could leave an effect that is not recorded.
         if !started.is_empty() {
