@@ -5,7 +5,7 @@ use rath::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("./"));
+    let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("/srv/paris"));
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
 
     let mut poet = session.fork_named("poet");
