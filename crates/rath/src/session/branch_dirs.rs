@@ -16,6 +16,7 @@ use rath_record::{BranchId, Record, Step, StepId, view};
 use super::changed_paths::{ChangedPaths, LinkedFiles};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
 use super::mirror::Mirror;
+use super::occupant::{Occupant, read_occupant};
 use super::put_back::{PutBackReport, Refusal, put_back};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::update_note::UpdateNote;
@@ -29,7 +30,7 @@ use crate::sandbox::{RATH_DIR, Root, Sandbox, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Backups, ForkShare, Objects, Presence, Snapshot, Workspace};
+use crate::workspace::{Backups, ForkShare, Presence, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -974,43 +975,6 @@ pub(super) fn placed_branch(record: &Record) -> Option<BranchId> {
 /// Returns the branch that the session began with.
 fn first_branch(record: &Record) -> Option<BranchId> {
     record.steps().first().map(|step| step.stamp().branch)
-}
-
-/// The branch that worked last in the user's directory, as the file `.rath/workspace/tenant` says.
-struct Occupant {
-    branch: BranchId,
-    /// The first branch of its session.
-    first_branch: BranchId,
-    /// The newest step of the branch.
-    head: Option<StepId>,
-}
-
-impl Occupant {
-    fn write(&self, root: &Path, objects: &Objects) -> Result<()> {
-        let head = self.head.map(|head| format!(" {head}")).unwrap_or_default();
-        let text = format!("{} {}{head}\n", self.branch, self.first_branch);
-        Ok(objects.write_file(&occupant_file(root), text.as_bytes())?)
-    }
-}
-
-/// The most bytes of the file that names the branch in a directory.
-const MAX_OCCUPANT_BYTES: u64 = 1 << 10;
-
-/// Returns the branch that works in the user's directory.
-pub(crate) fn occupant_branch(root: &Path) -> Option<BranchId> {
-    read_occupant(root).map(|occupant| occupant.branch)
-}
-
-pub(crate) fn occupant_file(root: &Path) -> PathBuf {
-    root.join(RATH_DIR).join("workspace").join("tenant")
-}
-
-fn read_occupant(root: &Path) -> Option<Occupant> {
-    let text = crate::workspace::read_at_most(&occupant_file(root), MAX_OCCUPANT_BYTES).ok()?;
-    let text = String::from_utf8(text).ok()?;
-    let mut words = text.split_whitespace();
-    let (branch, first_branch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(Occupant { branch, first_branch, head: words.next().and_then(|at| at.parse().ok()) })
 }
 
 fn write_occupant(root: &Path, store: &Versions, request: &DirRequest<'_>) -> Result<()> {
