@@ -91,7 +91,7 @@ fn a_session_that_is_being_written_is_named_or_forgets_too() {
         let report = forget(&store, other, step);
         let refused: Vec<_> = report.refused.iter().map(|(session, _)| *session).collect();
         let stored = block_on(store.read(held.id())).expect("stored").session;
-        let has_text = format!("{:?}", stored.chunks().collect::<Vec<_>>()).contains("4711");
+        let has_text = format!("{:?}", stored.chunks().collect::<Vec<_>>()).contains("number is 4711");
         assert_eq!(has_text, refused.contains(&held.id()), "{kind}: {report:?}");
         let report = forget(&store, held, step);
         assert!(report.is_complete(), "{kind}: {report:?}");
@@ -102,7 +102,7 @@ fn a_session_that_is_being_written_is_named_or_forgets_too() {
                     .chain([entry.path()])
                     .fold(all, |all, path| [all, std::fs::read(path).unwrap_or_default()].concat())
             });
-        assert!(!bytes.windows(4).any(|window| window == b"4711"), "{kind}");
+        assert!(!contains(&bytes, "number is 4711"), "{kind}");
     }
 }
 
@@ -190,6 +190,16 @@ pub(crate) fn called_twice(directory: &Path) -> Session {
     Session::resume_own(record)
 }
 
+/// The content of a file that was moved aside.
+///
+/// Four digits alone would be found by chance in a file with digests.
+pub(crate) const MOVED_ASIDE: &str = "secret 4711";
+
+/// Returns true if a text is among the bytes.
+pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
 /// Writes a file that was moved aside at this time, in milliseconds. Returns the directory of that time.
 pub(crate) fn move_aside(directory: &Path, millis: u64) -> std::path::PathBuf {
     let time = uuid::Timestamp::from_unix(
@@ -199,7 +209,7 @@ pub(crate) fn move_aside(directory: &Path, millis: u64) -> std::path::PathBuf {
     );
     let aside = directory.join(".rath/put-back").join(uuid::Uuid::new_v7(time).simple().to_string());
     std::fs::create_dir_all(&aside).expect("a directory");
-    std::fs::write(aside.join("locked.txt"), "secret 4711").expect("written");
+    std::fs::write(aside.join("locked.txt"), MOVED_ASIDE).expect("written");
     aside
 }
 

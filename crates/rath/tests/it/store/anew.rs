@@ -48,14 +48,14 @@ fn what_is_forgotten_stands_in_no_file() {
         (branch, steps)
     };
     let is_there = |words: &str| contains(folder.path(), words);
-    assert!(is_there("4711") && is_there("sesame, sesame"));
+    assert!(is_there("number is 4711") && is_there("sesame, sesame"));
     let store = block_on(Store::open(&uri)).expect("a store");
     // It is not written, and others are written meanwhile.
     let mut other = block_on(Session::user("another").record(&store)).expect("recorded");
     for step in &steps[..3] {
         block_on(store.forget(branch, *step)).expect("forgotten");
     }
-    assert!(!is_there("4711") && !is_there("sesame, sesame"));
+    assert!(!is_there("number is 4711") && !is_there("sesame, sesame"));
     assert_eq!(said(&store, branch), ["[forgotten]", "[forgotten]", "[forgotten]", "the last one"]);
     push(&mut other, "goes on");
     let mut session = block_on(store.resume(branch)).expect("resumed").complete().expect("complete");

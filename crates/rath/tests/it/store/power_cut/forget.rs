@@ -8,7 +8,7 @@ use rath::store::Store;
 use rath::workspace::Objects;
 
 use super::{IN_PROJECT, for_each_kind, note, project, states};
-use crate::forget::{CALL_TIMES, called_twice, move_aside};
+use crate::forget::{CALL_TIMES, MOVED_ASIDE, called_twice, contains, move_aside};
 use crate::support::block_on;
 
 /// The number of steps that are recorded after the removal.
@@ -60,7 +60,7 @@ fn files_with_secret(directory: &Path) -> Vec<PathBuf> {
             let path = entry.path();
             if path.is_dir() {
                 rest.push(path);
-            } else if std::fs::read(&path).is_ok_and(|bytes| bytes.windows(4).any(|window| window == b"4711")) {
+            } else if std::fs::read(&path).is_ok_and(|bytes| contains(&bytes, MOVED_ASIDE)) {
                 found.push(path);
             }
         }
