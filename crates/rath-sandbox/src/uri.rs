@@ -1,5 +1,7 @@
 //! URIs of sandboxes: a kind, a directory and options, as in `isolated:./?network=on&memory=1g`.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,15 +12,15 @@ use crate::error::{Error, ErrorKind, Result};
 /// The directory and the options of a URI.
 pub(super) struct UriOptions<'a> {
     kind: &'static str,
-    pub(super) directory: String,
-    options: Vec<(&'a str, String)>,
+    pub(super) directory: PathBuf,
+    options: Vec<(&'a str, OsString)>,
 }
 
 impl<'a> UriOptions<'a> {
     /// Parses the part of a URI after the colon. Fails on an option that is not in `known`.
     pub(super) fn parse(kind: &'static str, rest: &'a str, known: &'static [&'static str]) -> Result<Self> {
         let (directory, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let directory = Some(decode(directory)).filter(|directory| !directory.is_empty()).unwrap_or("./".to_owned());
+        let directory = PathBuf::from(decode(if directory.is_empty() { "./" } else { directory }));
         let mut parsed = UriOptions { kind, directory, options: Vec::new() };
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -35,8 +37,13 @@ impl<'a> UriOptions<'a> {
     }
 
     /// Returns the values of the options with this name, in the order of the URI.
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.options.iter().filter(move |(one, _)| *one == name).map(|(_, value)| &**value)
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = Cow<'_, str>> {
+        self.paths(name).map(Path::to_string_lossy)
+    }
+
+    /// Returns the values of the options with this name as paths, in the order of the URI.
+    pub(super) fn paths(&self, name: &str) -> impl Iterator<Item = &Path> {
+        self.options.iter().filter(move |(one, _)| *one == name).map(|(_, value)| Path::new(value))
     }
 
     /// Parses an option that is one of several words.
@@ -72,7 +79,7 @@ impl<'a> UriOptions<'a> {
     /// Parses the last option with this name. `wanted` describes a valid value in the error message.
     fn parse_last<T>(&self, name: &str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.all(name).last() else { return Ok(None) };
-        parse(value).map(Some).ok_or_else(|| {
+        parse(&value).map(Some).ok_or_else(|| {
             let kind = self.kind;
             Error::new(
                 ErrorKind::Config,
@@ -82,13 +89,11 @@ impl<'a> UriOptions<'a> {
     }
 }
 
-/// Returns a path as a URI names it: absolute, so that the URI opens the same directory from everywhere. A path that has no text
-/// stays as it is.
+/// Returns a path as a URI names it: absolute, so that the URI opens the same directory from everywhere.
 pub(super) fn absolute(path: impl Into<PathBuf>) -> PathBuf {
     let path = path.into();
-    let absolute = std::path::absolute(&path).ok().filter(|absolute| absolute.to_str().is_some());
     // Without a slash at the end.
-    absolute.map_or(path, |absolute| absolute.components().collect())
+    std::path::absolute(&path).map_or(path, |absolute| absolute.components().collect())
 }
 
 /// A URI that is being written, and the separator before its next option.
@@ -96,22 +101,26 @@ pub(super) struct UriWriter(String, char);
 
 impl UriWriter {
     pub(super) fn new(kind: &str, directory: &Path) -> Self {
-        let directory = directory.to_string_lossy();
-        UriWriter(format!("{kind}:{}", encode(&directory)), '?')
+        UriWriter(format!("{kind}:{}", encode(directory.as_os_str())), '?')
     }
 
     /// Appends an option, if it has a value.
     pub(super) fn option(&mut self, name: &str, value: Option<impl ToString>) {
+        self.path(name, value.map(|value| value.to_string()));
+    }
+
+    /// Appends an option that is a path, if it has a value.
+    pub(super) fn path(&mut self, name: &str, value: Option<impl AsRef<OsStr>>) {
         if let Some(value) = value {
             let separator = std::mem::replace(&mut self.1, '&');
-            self.0.push_str(&format!("{separator}{name}={}", encode(&value.to_string())));
+            self.0.push_str(&format!("{separator}{name}={}", encode(value.as_ref())));
         }
     }
 
     /// Appends one option for each path.
     pub(super) fn paths(&mut self, name: &str, paths: &[PathBuf]) {
         for path in paths {
-            self.option(name, Some(path.display()));
+            self.path(name, Some(path));
         }
     }
 
@@ -146,15 +155,49 @@ fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// The characters with a meaning in these URIs, and their escapes. All other characters of a path stay as they are.
-const ESCAPED: [(&str, &str); 3] = [("%25", "%"), ("%3F", "?"), ("%26", "&")];
+/// The characters with a meaning in these URIs. They are escaped, and bytes that are not UTF-8. All others of a path stay as they are.
+const ESCAPED: [char; 3] = ['%', '?', '&'];
 
-fn encode(text: &str) -> String {
-    ESCAPED.iter().fold(text.to_owned(), |text, (code, char)| text.replace(char, code))
+fn encode(path: &OsStr) -> String {
+    let mut encoded = String::new();
+    for chunk in path.as_encoded_bytes().utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match ESCAPED.contains(&char) {
+                true => encoded.push_str(&format!("%{:02X}", u32::from(char))),
+                false => encoded.push(char),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| encoded.push_str(&format!("%{byte:02X}")));
+    }
+    encoded
 }
 
-fn decode(text: &str) -> String {
-    ESCAPED.iter().rev().fold(text.to_owned(), |text, (code, char)| text.replace(code, char))
+/// Decodes escapes of the kinds that are written. A percent sign before anything else stands for itself.
+fn decode(text: &str) -> OsString {
+    let mut decoded = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = after.get(..2).filter(|_| *first == b'%').and_then(decode_byte);
+        decoded.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    os_string(decoded)
+}
+
+fn decode_byte(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.contains(|char| "+abcdef".contains(char)))?;
+    let byte = u8::from_str_radix(digits, 16).ok()?;
+    (!byte.is_ascii() || ESCAPED.contains(&char::from(byte))).then_some(byte)
+}
+
+#[cfg(unix)]
+fn os_string(bytes: Vec<u8>) -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(bytes)
+}
+
+#[cfg(not(unix))]
+fn os_string(bytes: Vec<u8>) -> OsString {
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
 #[cfg(test)]
@@ -182,7 +225,8 @@ mod tests {
             let uri = writer.finish();
             let rest = uri.strip_prefix("local:").expect("the kind");
             let parsed = UriOptions::parse("local", rest, &["hide"]).expect("it was just written");
-            assert_eq!((&*parsed.directory, parsed.all("hide").collect::<Vec<_>>()), (path, vec![path]), "{uri}");
+            let hidden = parsed.all("hide").collect::<Vec<_>>();
+            assert_eq!((&*parsed.directory, &*hidden.concat()), (Path::new(path), path), "{uri}");
         }
     }
 }

@@ -213,16 +213,22 @@ impl Gc {
 
     /// Deletes sessions of a store, each given by the branch that it began with, and frees the space that no session needs.
     ///
-    /// Files are looked at in `directory`, and in all directories that sessions of the store were placed in.
+    /// Files are looked at in `directory`, and in all directories that sessions of the store were placed in. A directory that belongs to a
+    /// store of which this one is a copy is left alone.
     pub async fn run(&self, store: &Store, delete: &[BranchId], directory: &Path) -> Result<GcReport> {
         let mut report = GcReport::default();
         let families = store.list().await?.into_iter().map(|summary| summary.family).collect::<HashSet<_>>();
         let pending = PendingDirs::of(store);
-        let directories = {
+        let mut directories = {
             let (store, pending, directory) = (store.clone(), pending.clone(), directory.to_owned());
             let deleted = delete.iter().copied().collect();
             run_blocking(move || find_directories(&store, &pending, &directory, &families, &deleted)).await?
         };
+        for root in directories.roots.clone() {
+            if sources::is_of_original(&root, store).await? {
+                directories.roots.remove(&root);
+            }
+        }
         self.check_without(store, &directories.roots).await?;
         report.damaged.clone_from(&directories.damaged);
         let mut gone = HashSet::new();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat2, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, chmodat, mkdirat, open, openat2, symlinkat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
@@ -305,7 +305,9 @@ impl OverlayLayers {
         fsconfig_set_flag(overlay.as_fd(), c"volatile")?;
         fsconfig_create(overlay.as_fd())?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        let mount = fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        make_removable(&work);
+        Ok(mount)
     }
 }
 
@@ -331,6 +333,13 @@ impl DescriptorPath {
 
     fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+/// Lets the user read and remove the directories and the file that the kernel has just created without any permission.
+fn make_removable(work: &OwnedFd) {
+    for path in [c"work", c"work/incompat", c"work/incompat/volatile", c"work/incompat/volatile/dirty"] {
+        let _ = chmodat(work, path, Mode::RWXU, AtFlags::empty());
     }
 }
 

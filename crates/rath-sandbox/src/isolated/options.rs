@@ -122,8 +122,8 @@ impl IsolatedOptions {
     /// Parses the part of a URI after `isolated:`.
     pub(super) fn parse(rest: &str) -> Result<Self> {
         let parsed = UriOptions::parse("isolated", rest, OPTIONS)?;
-        let mut options = IsolatedOptions::new(parsed.directory.clone().into());
-        match parsed.all("network").last() {
+        let mut options = IsolatedOptions::new(parsed.directory.clone());
+        match parsed.all("network").last().as_deref() {
             None | Some("off") => {}
             Some("on") => options.network = Network::On,
             Some(hosts) => hosts.split(',').try_for_each(|host| options.add_host(host)).map_err(|_| {
@@ -137,10 +137,10 @@ impl IsolatedOptions {
         options.git = parsed.word("git", &GIT_VALUES)?.unwrap_or(GitAccess::ReadOnly);
         options.limits = parsed.limits()?;
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
-        options.hidden = parsed.all("hide").map(PathBuf::from).collect();
-        options.shown = parsed.all("show").map(absolute).collect();
-        options.writable = parsed.all("write").map(absolute).collect();
-        options.mount_path = parsed.all("at").last().map(|path| MountPath::Given(path.into()));
+        options.hidden = parsed.paths("hide").map(PathBuf::from).collect();
+        options.shown = parsed.paths("show").map(absolute).collect();
+        options.writable = parsed.paths("write").map(absolute).collect();
+        options.mount_path = parsed.paths("at").last().map(|path| MountPath::Given(path.into()));
         Ok(options)
     }
 
@@ -163,7 +163,7 @@ impl IsolatedOptions {
         writer.paths("hide", &self.hidden);
         writer.paths("show", &self.shown);
         writer.paths("write", &self.writable);
-        writer.option("at", self.mount_path.as_ref().map(|path| path.as_path().display()));
+        writer.path("at", self.mount_path.as_ref().map(MountPath::as_path));
         writer.finish()
     }
 

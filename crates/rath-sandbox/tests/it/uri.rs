@@ -50,6 +50,44 @@ fn a_uri_names_the_same_directories_from_everywhere() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn every_path_of_bytes_survives_a_uri() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut chance = rath_test_support::Chance(rath_test_support::seed());
+    let special = [b'%', b'?', b'&', b'2', b'5', b'3', b'F', 0xc3, 0xa9, 0xff, b'/'];
+    let mut random = || -> Vec<u8> {
+        let length = 1 + chance.below(6);
+        let mut byte = || match chance.below(2) {
+            0 => special[usize::try_from(chance.below(special.len() as u64)).expect("small")],
+            _ => u8::try_from(1 + chance.below(255)).expect("a byte"),
+        };
+        (0..length).map(|_| byte()).collect()
+    };
+    let cases = u64::from(rath_test_support::cases(3_000));
+    let names: Vec<Vec<u8>> = (1..=255).map(|byte| vec![byte]).chain((0..cases).map(|_| random())).collect();
+    for name in names {
+        let path = std::path::Path::new("/w").join(std::ffi::OsStr::from_bytes(&[b"x", &name[..], b"x"].concat()));
+        let wanted: std::path::PathBuf = path.components().collect();
+        for sandbox in [Sandbox::local(&path), Isolated::new(&path).hide(&path).show(&path).writable(&path).into()] {
+            let again = Sandbox::open(sandbox.uri()).expect("it was just written");
+            assert_eq!(again.directory(), Some(&*wanted), "{}", sandbox.uri());
+            assert_eq!((again.uri(), again.hidden()), (sandbox.uri(), sandbox.hidden()));
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn bytes_that_are_no_text_are_escaped_and_a_bare_percent_sign_stays() {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::path::Path::new("/caf").join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    assert_eq!(Sandbox::isolated(&path).uri(), "isolated:/caf/caf%E9");
+    for (uri, directory) in [("local:/100%", "/100%"), ("local:/%zz%2", "/%zz%2"), ("local:/%253F", "/%3F")] {
+        assert_eq!(Sandbox::open(uri).expect("a sandbox").directory(), Some(std::path::Path::new(directory)));
+    }
+}
+
 #[test]
 fn the_error_for_a_wrong_uri_lists_what_is_known() {
     let found = [

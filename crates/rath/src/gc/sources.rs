@@ -168,6 +168,34 @@ fn add_names(names: &mut HashSet<(ObjectId, ObjectKind)>, json: &str) {
     names.extend(files.into_iter().map(|file| (ObjectId(file.0), ObjectKind::Blob)));
 }
 
+/// Returns true if a store is a copy of one that a directory lists and that is still at its place: the directory is that one's.
+pub(super) async fn is_of_original(root: &Path, copy: &Store) -> Result<bool> {
+    let (list, own) = (StoreList::of(root), copy.clone());
+    let (listed, id) = run_blocking(move || Ok::<_, Error>((list.read().unwrap_or_default(), own.id()?))).await?;
+    let own_uri = StoreUri::of(copy);
+    let listed: Vec<_> = listed.into_iter().map(|listed| (listed.uri(root), listed)).collect();
+    if id.is_none() || listed.iter().any(|(uri, _)| Some(uri) == own_uri.as_ref()) {
+        return Ok(false);
+    }
+    for (uri, _) in listed.into_iter().filter(|(_, listed)| listed.id() == id.as_ref()) {
+        let Ok(Source::Store(_, store)) = open(&uri).await else { continue };
+        let (other, id, copy) = (store.clone(), id.clone(), copy.clone());
+        let is_original = move || Ok::<_, Error>(other.id()? == id && !is_same_file(other.path(), copy.path()));
+        let is_original = run_blocking(is_original).await;
+        let _ = store.close().await;
+        if is_original? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if two paths lead to one file. Blocks.
+fn is_same_file(one: Option<&Path>, other: Option<&Path>) -> bool {
+    let canonical = |path: Option<&Path>| path.and_then(|path| path.canonicalize().ok());
+    canonical(one).is_some_and(|one| canonical(other) == Some(one))
+}
+
 /// Opens a store or a session file of the list.
 async fn open(uri: &StoreUri) -> Result<Source> {
     let Some(path) = uri.session_file().map(Path::to_owned) else {

@@ -16,35 +16,51 @@ use super::assemble::json_members;
 
 /// Parses the usage of OpenAI's Chat Completions. Returns `None` if nothing was counted.
 pub(crate) fn parse_chat_usage(raw: &str) -> Option<Usage> {
-    let [input, output, total] = ["prompt_tokens", "completion_tokens", "total_tokens"].map(|name| count(raw, &[name]));
-    let cached_read = first_count(
+    let [input, output, total, input_details, output_details, others @ ..] = json_members(
         raw,
-        &[&["prompt_tokens_details", "cached_tokens"], &["prompt_cache_hit_tokens"], &["cache_read_input_tokens"]],
+        [
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "prompt_tokens_details",
+            "completion_tokens_details",
+            "prompt_cache_hit_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+            "reasoning_tokens",
+        ],
     );
-    let cache_write =
-        first_count(raw, &[&["prompt_tokens_details", "cache_write_tokens"], &["cache_creation_input_tokens"]]);
-    let reasoning = first_count(raw, &[&["completion_tokens_details", "reasoning_tokens"], &["reasoning_tokens"]]);
+    let [input, output, total] = [input, output, total].map(count);
+    let [hit, read, written, reasoning] = others.map(count);
+    let [cached_detail, written_detail] = detail_counts(input_details, ["cached_tokens", "cache_write_tokens"]);
+    let [reasoning_detail] = detail_counts(output_details, ["reasoning_tokens"]);
+    let reasoning = first_count([reasoning_detail, reasoning]);
     let is_separate = reasoning > 0 && total == input.saturating_add(output).saturating_add(reasoning);
     normalize(Usage {
         input,
         output: output.saturating_add(if is_separate { reasoning } else { 0 }),
-        cached_read,
-        cache_write,
+        cached_read: first_count([cached_detail, hit, read]),
+        cache_write: first_count([written_detail, written]),
         reasoning,
     })
 }
 
 /// Parses the usage of Anthropic's Messages. Returns `None` if nothing was counted.
 pub(crate) fn parse_messages_usage(raw: &str) -> Option<Usage> {
-    let cached_read = count(raw, &["cache_read_input_tokens"]);
-    let cache_write = count(raw, &["cache_creation_input_tokens"]);
-    normalize(Usage {
-        input: count(raw, &["input_tokens"]).saturating_add(cached_read).saturating_add(cache_write),
-        output: count(raw, &["output_tokens"]),
-        cached_read,
-        cache_write,
-        reasoning: count(raw, &["output_tokens_details", "thinking_tokens"]),
-    })
+    let [output_details, counts @ ..] = json_members(
+        raw,
+        [
+            "output_tokens_details",
+            "input_tokens",
+            "output_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        ],
+    );
+    let [uncached, output, cached_read, cache_write] = counts.map(count);
+    let [reasoning] = detail_counts(output_details, ["thinking_tokens"]);
+    let input = uncached.saturating_add(cached_read).saturating_add(cache_write);
+    normalize(Usage { input, output, cached_read, cache_write, reasoning })
 }
 
 /// Limits each part to its whole. Returns `None` if all counts are 0: every request has input.
@@ -56,13 +72,20 @@ fn normalize(usage: Usage) -> Option<Usage> {
     (input > 0 || output > 0).then_some(Usage { input, output, cached_read, cache_write, reasoning })
 }
 
-fn first_count(raw: &str, paths: &[&[&str]]) -> u64 {
-    paths.iter().map(|path| count(raw, path)).find(|count| *count > 0).unwrap_or_default()
+/// Returns the first count that is not 0: servers disagree on the member that holds it.
+fn first_count<const N: usize>(counts: [u64; N]) -> u64 {
+    counts.into_iter().find(|count| *count > 0).unwrap_or_default()
 }
 
-fn count(raw: &str, path: &[&str]) -> u64 {
-    let number = path.iter().try_fold(raw, |json, name| json_members(json, [name])[0].map(RawValue::get));
+/// Returns the counts of these names in an object with details; 0 for those that are missing.
+fn detail_counts<const N: usize>(details: Option<&RawValue>, names: [&str; N]) -> [u64; N] {
+    details.map_or([None; N], |details| json_members(details.get(), names)).map(count)
+}
+
+/// Returns the number that a value is, or 0.
+fn count(value: Option<&RawValue>) -> u64 {
     let float = |number: &str| serde_json::from_str::<f64>(number).ok().map(|number| number as u64);
+    let number = value.map(RawValue::get);
     number.and_then(|number| number.parse().ok().or_else(|| float(number))).unwrap_or_default()
 }
 

@@ -119,6 +119,11 @@ impl SharingSandbox {
         let mut sharing =
             Sharing { root: &root, fork: &fork, share, objects, has_overlays, budget: None, shown: Vec::new() };
         for path in chosen {
+            // A sandbox leaves out what it cannot show.
+            if let Some(why) = unshowable(&root.join(&path)).filter(|_| has_overlays) {
+                unshared.push(UnsharedPath::new(&path, UnsharedReason::Failed(why)));
+                continue;
+            }
             let mut reason = sharing.add(&path).unwrap_or_else(|error| Some(UnsharedReason::Failed(error.message())));
             // A copy that was made before.
             reason = reason.filter(|it| *it != UnsharedReason::InTheWay || !shared_before.contains(&path));
@@ -148,6 +153,16 @@ impl SharingSandbox {
             false => sandbox.with_shared(&fork, &shared(directories)).unwrap_or(plain),
         };
         Ok(Some(SharingSandbox { sandbox, left_out, unshared }))
+    }
+}
+
+/// Returns the reason why a sandbox cannot show a directory by a mount, if there is one.
+fn unshowable(directory: &Path) -> Option<String> {
+    match directory.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("no longer in the project".to_owned()),
+        Err(error) => Some(error.to_string()),
+        Ok(path) if path != directory => Some("a link in the project".to_owned()),
+        Ok(_) => std::fs::read_dir(directory).err().map(|error| error.to_string()),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The link between a session and its directory: found on first use, observed around every call, merged with the session.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rath_record::chunk::{Chunk, Effect, Merged, Observed, Strategy, Tree};
+use rath_record::chunk::{Chunk, Effect, Merged, Observed, Outcome, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
@@ -158,8 +159,8 @@ impl Session {
         self
     }
 
-    /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the
-    /// session is among the files that tools write.
+    /// Fails if tools could not use the session's directory: it is not there, its `.rath` is not this user's or holds links, or the
+    /// store of the session is among the files that tools write.
     ///
     /// An agent with tools checks this before it asks the model.
     pub async fn check_directory(&self) -> Result<()> {
@@ -168,7 +169,7 @@ impl Session {
             None => Ok(()),
             Some(_) => {
                 let branch_dirs = session.branch_dirs()?;
-                branch_dirs.check_rath_dir()?;
+                branch_dirs.check_directory()?;
                 session.refuse_store_in(branch_dirs.sandbox())
             }
         };
@@ -216,12 +217,19 @@ impl Session {
         self.live.place.takes_over_from.get_or_init(|| self.find_take_over()).as_ref()
     }
 
-    /// Finds the branch whose directory this one may take over, if this one began with a merge and has run no tool since.
+    /// Finds the branch whose directory this one may take over, if this one began with a merge and no tool has run in a directory
+    /// since.
     fn find_take_over(&self) -> Option<TakeOver> {
+        let mut without_files = HashSet::new();
         let merge = self.record.find_newest(|step| match step.chunk() {
             _ if step.stamp().branch != self.branch.id => Some(None),
             Chunk::Merged(merged) if merged.strategy != Strategy::Aside => Some(Some(step.clone())),
-            Chunk::ToolStarted(_) => Some(None),
+            // A call that got no directory failed, and its result has no tree.
+            Chunk::ToolResult(result) if result.outcome == Outcome::Failed && result.tree.is_none() => {
+                without_files.insert(result.call.clone());
+                None
+            }
+            Chunk::ToolStarted(started) if !without_files.remove(&started.call) => Some(None),
             _ => None,
         });
         let merge = merge.flatten()?;

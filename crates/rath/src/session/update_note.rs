@@ -1,7 +1,8 @@
 //! Updates of a directory: all its files become those of another tree, even if the process is killed meanwhile.
 //!
 //! Both trees are noted before the first file changes, with the session, and the note is removed when the record has the new tree. The
-//! next opening by that session brings the files to the one of the two trees that is on the record. Changes of others meanwhile stay.
+//! next opening by that session brings the files to the one of the two trees that is on the record. Changes of others meanwhile stay. A merge
+//! that takes over the directory compares first, as if the update had not begun, and changes no file if one of them is in conflict.
 //! Another session that works in the directory leaves the note alone, unless files that the update is about were changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,54 +77,67 @@ impl UpdateNote {
     /// Finishes an update of this session that was interrupted, if a recorded tree is the new one, or undoes it, if one is the old one. The
     /// first tree of the list that is one of them counts.
     pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<()> {
-        let Ok(text) = read_at_most(&self.path, MAX_NOTE_BYTES) else { return Ok(()) };
-        let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        // The update of another process is not over.
-        if self.file.is_none() && File::open(&self.path).is_ok_and(is_locked) {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&text);
-        if let [before, after, session] = text.split_whitespace().collect::<Vec<_>>()[..] {
-            let [before, after] = [before, after].map(|tree| Tree(tree.to_owned()));
-            let is_own = session.parse().is_ok_and(|session: BranchId| session == self.session);
-            let objects = workspace.objects().clone();
-            let is_stored = |tree: &Tree| versions::tree_id(tree).is_ok_and(|tree| objects.has_tree(tree));
-            // Without its trees, the note says nothing.
-            let has_trees = is_stored(&before) && is_stored(&after);
-            if has_trees && !is_own && !has_other_changes(workspace, &before, &after)? {
-                return Ok(());
-            }
-            let recorded = recorded.iter().find(|tree| [&before, &after].contains(tree));
-            match recorded.filter(|_| is_own && has_trees) {
-                Some(recorded) if **recorded == after => bring(workspace, &before, &after)?,
-                Some(_) => bring(workspace, &after, &before)?,
-                None => {}
-            }
+        match self.state(workspace, recorded)? {
+            NoteState::OfOthers => return Ok(()),
+            NoteState::Void => {}
+            NoteState::Interrupted { found, completed } if found == completed => {}
+            NoteState::Interrupted { completed, .. } => _ = workspace.restore(versions::tree_id(&completed)?)?,
         }
         self.remove();
         Ok(())
     }
-}
 
-/// Brings files that are partly those of one tree to another tree. Files that others changed meanwhile stay as they are, and the next
-/// look records them.
-fn bring(workspace: &mut Workspace, from: &Tree, to: &Tree) -> Result<()> {
-    let found = versions::tree(workspace.snapshot()?.tree);
-    if found == *to {
-        return Ok(());
+    /// Returns the tree of the files as [`complete`](UpdateNote::complete) would leave them; none if it would change none. Changes
+    /// nothing.
+    pub(super) fn completed(&self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<Option<Tree>> {
+        Ok(match self.state(workspace, recorded)? {
+            NoteState::Interrupted { completed, .. } => Some(completed),
+            NoteState::OfOthers | NoteState::Void => None,
+        })
     }
-    let versions = Versions::from(workspace.objects().clone());
-    let UpdatedPaths { pending, .. } = UpdatedPaths::find(&versions, from, to, &found)?;
-    let wanted = versions.with_paths_of(&found, to, &pending)?;
-    workspace.restore(versions::tree_id(&wanted)?)?;
-    Ok(())
+
+    /// Compares the note with the files and the recorded trees.
+    fn state(&self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<NoteState> {
+        let Ok(text) = read_at_most(&self.path, MAX_NOTE_BYTES) else { return Ok(NoteState::OfOthers) };
+        let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        // The update of another process is not over.
+        if self.file.is_none() && File::open(&self.path).is_ok_and(is_locked) {
+            return Ok(NoteState::OfOthers);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let [before, after, session] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Ok(NoteState::Void);
+        };
+        let trees = [before, after].map(|tree| Tree(tree.to_owned()));
+        let versions = Versions::from(workspace.objects().clone());
+        let is_stored = |tree: &Tree| versions::tree_id(tree).is_ok_and(|tree| workspace.objects().has_tree(tree));
+        // Without its trees, the note says nothing.
+        if !trees.iter().all(is_stored) {
+            return Ok(NoteState::Void);
+        }
+        let found = versions::tree(workspace.snapshot()?.tree);
+        let UpdatedPaths { pending, has_others } = UpdatedPaths::find(&versions, &trees, &found)?;
+        if session.parse() != Ok(self.session) {
+            return Ok(if has_others { NoteState::Void } else { NoteState::OfOthers });
+        }
+        let Some(to) = recorded.iter().find(|tree| trees.contains(tree)) else { return Ok(NoteState::Void) };
+        let completed = versions.with_paths_of(&found, to, &pending)?;
+        Ok(NoteState::Interrupted { found, completed })
+    }
 }
 
-/// Returns true if others changed a file that differs between the trees of an update.
-fn has_other_changes(workspace: &mut Workspace, before: &Tree, after: &Tree) -> Result<bool> {
-    let found = versions::tree(workspace.snapshot()?.tree);
-    let versions = Versions::from(workspace.objects().clone());
-    Ok(UpdatedPaths::find(&versions, before, after, &found)?.has_others)
+/// The state of an update that a note is about.
+enum NoteState {
+    /// There is no note, or the update is another process's or another session's.
+    OfOthers,
+    /// The note is of no use any more.
+    Void,
+    /// The files are partly those of both trees.
+    Interrupted {
+        found: Tree,
+        /// The files of the recorded one of the two trees, with those that others changed meanwhile: the next look records them.
+        completed: Tree,
+    },
 }
 
 /// The paths that differ between the trees of an update that was interrupted.
@@ -136,7 +150,7 @@ struct UpdatedPaths {
 }
 
 impl UpdatedPaths {
-    fn find(versions: &Versions, one: &Tree, other: &Tree, found: &Tree) -> Result<Self> {
+    fn find(versions: &Versions, [one, other]: &[Tree; 2], found: &Tree) -> Result<Self> {
         let files = |tree: &Tree| -> Result<BTreeMap<String, TreeFile>> {
             Ok(versions.files(tree)?.into_iter().map(|file| (file.path.clone(), file)).collect())
         };

@@ -14,7 +14,7 @@ use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::store::{make_folder, rath_dir};
 
 /// The folder of versions, in the `.rath` of a directory.
-const VERSIONS_DIR: &str = "workspace";
+pub(super) const VERSIONS_DIR: &str = "workspace";
 
 impl Session {
     /// Names the directory in whose `.rath` the versions of files are that came with the session: that of the [`Bundle`](crate::Bundle)
@@ -51,6 +51,12 @@ impl Session {
             && let Some(folder) = &self.live.mirrors_in
         {
             branch_dirs.open_mirror(Some(folder))?;
+        }
+        // Where there are none, those of the recorded files are elsewhere.
+        let has_files =
+            self.tree().is_some() && self.replaying().is_none() && branch_dirs.sandbox().directory().is_some();
+        if has_files && !branch_dirs.has_versions()? {
+            return Err(missing_files().with_session(self));
         }
         let versions = branch_dirs.versions()?;
         versions.cloned().ok_or_else(|| {

@@ -77,7 +77,7 @@ pub(crate) async fn run_calls(
         return Err(error.with_session(session));
     }
     let mut round = Round::new(plans);
-    Box::pin(round.prepare(session)).await;
+    round.prepare(session).await;
     let mut running = FuturesUnordered::new();
     let made = make_calls(session, toolbox, &mut round, &mut running).await;
     let Err(error) = made else { return made };
@@ -102,7 +102,7 @@ async fn make_calls(
             let stopped = reason.record(session);
             return Err(aborted.err().unwrap_or(stopped));
         }
-        Box::pin(round.snapshot_before(session)).await?;
+        round.snapshot_before(session).await?;
         let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len())).await?;
         // The start of a call is durable before the call runs: otherwise a crash could leave an effect that is not recorded.
         if !started.is_empty() {
@@ -132,6 +132,9 @@ const MOVED: &str = "denied: a path leads to another file than when it was allow
 
 type CallFuture = Pin<Box<dyn Future<Output = (usize, CallEnd)> + Send>>;
 
+/// A call that starts, with its position in the round and its context.
+type StartedCall = (usize, Box<ReadyCall>, Arc<ToolCx>);
+
 /// The end of a running call.
 enum CallEnd {
     Done(CallOutcome),
@@ -140,9 +143,9 @@ enum CallEnd {
 }
 
 /// Makes one call. A panic and a timeout are outcomes that a model can read, too.
-fn make_call(nth: usize, ready: ReadyCall, cx: Arc<ToolCx>) -> CallFuture {
+fn make_call(nth: usize, ready: Box<ReadyCall>, cx: Arc<ToolCx>) -> CallFuture {
+    let ReadyCall { tool, arguments, output_limit: limit, time_limit, .. } = *ready;
     Box::pin(async move {
-        let ReadyCall { tool, arguments, output_limit: limit, time_limit, .. } = ready;
         let work = AssertUnwindSafe(async { tool.tool().call(&cx, arguments).await }).catch_unwind();
         let outcome = match tokio::time::timeout(time_limit, work).await {
             Ok(Ok(Ok(Output { text }))) => CallOutcome { outcome: Outcome::Ok, text, limit },
@@ -260,7 +263,7 @@ impl Round {
     }
 
     /// Starts up to `limit` calls that do not conflict with an earlier call.
-    async fn start(&mut self, session: &mut Session, limit: usize) -> Result<Vec<(usize, ReadyCall, Arc<ToolCx>)>> {
+    async fn start(&mut self, session: &mut Session, limit: usize) -> Result<Vec<StartedCall>> {
         let mut started = Vec::new();
         let mut earlier = TouchSet::default();
         self.resolve_new_touches().await?;
@@ -309,7 +312,7 @@ impl Round {
                         put_back: PutBackReport::default(),
                     };
                     if let CallState::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
-                        started.push((nth, *ready, cx));
+                        started.push((nth, ready, cx));
                     }
                 }
                 _ => {}
@@ -531,7 +534,11 @@ impl CallSlot {
         let CallState::Ended { outcome, cx, changes, put_back } = ended else { return Ok(before) };
         let work: Vec<Session> = cx.iter().flat_map(|cx| cx.workflow_sessions()).collect();
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
-        let changes = match Box::pin(with_changes_of_work(session, files, changes, &work)).await {
+        let observed = match changes {
+            Some(changes) => Box::pin(with_changes_of_work(session, files, changes, &work)).await.map(Some),
+            None => Ok(None),
+        };
+        let changes = match observed {
             Ok(changes) => changes,
             Err(error) => {
                 self.state = CallState::Unobserved { outcome, cx, put_back };
@@ -565,20 +572,21 @@ impl CallSlot {
 async fn with_changes_of_work(
     session: &Session,
     files: &mut RoundFiles,
-    changes: Option<FileChanges>,
+    changes: FileChanges,
     work: &[Session],
-) -> Result<Option<FileChanges>> {
-    let before = session.tree();
-    let changes = changes.map(|FileChanges { tree, effects }| {
-        let seen_by_work = work.iter().flat_map(Session::effects_in_this_directory);
-        FileChanges { tree, effects: seen_by_work.chain(effects).collect() }
-    });
-    let changes = files.own_changes(session, changes).await?;
-    let (Some(before), Some(FileChanges { tree, effects }), false) = (before, &changes, work.is_empty()) else {
-        return Ok(changes);
+) -> Result<FileChanges> {
+    let FileChanges { tree, effects } = changes;
+    let seen_by_work = work.iter().flat_map(Session::effects_in_this_directory);
+    let changes = FileChanges { tree, effects: seen_by_work.chain(effects).collect() };
+    let FileChanges { tree, effects } = files.own_changes(session, changes).await?;
+    if work.is_empty() {
+        return Ok(FileChanges { tree, effects });
+    }
+    let effects = match session.tree() {
+        Some(before) => session.changes_between(before, tree.clone(), effects).await?,
+        None => effects,
     };
-    let effects = session.changes_between(before, tree.clone(), effects.clone()).await?;
-    Ok(Some(FileChanges { tree: tree.clone(), effects }))
+    Ok(FileChanges { tree, effects })
 }
 
 /// Replaces the paths of the touches of each call by their canonical names.

@@ -449,3 +449,36 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     std::fs::remove_dir_all(folder.path()).expect("removed");
     assert!(resume().complete().is_err());
 }
+
+#[test]
+fn a_killed_merge_writes_nothing_over_a_conflict_and_is_finished_when_the_conflict_is_gone() {
+    let (folder, kept) = (folder(&[("a.txt", "1\n"), ("b.txt", "1\n"), ("c.txt", "1\n")]), folder(&[]));
+    let uri = format!("sqlite:{}", kept.path().join("s.db").display());
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let session = work(block_on(placed(&folder).record(&store)).expect("recorded"), &[&["echo d > d.txt"]]);
+    let ours = work(session.fork(), &[&["echo 2 > a.txt; echo 2 > b.txt"]]);
+    let merged = block_on(ours.merge(&work(session.fork(), &[&["echo 2 > c.txt"]]))).expect("merged");
+    let (before, after) = (session.tree().expect("a tree").0, merged.tree().expect("a tree").0);
+    let (first, id) = (session.as_record().steps()[0].stamp().branch, merged.id());
+    block_on(merged.durable()).expect("written");
+    close((session, ours, merged), store);
+
+    // A process that was killed half-way, and then a change of the user's.
+    put(folder.path(), ".rath/workspace/updates/root", &format!("{before} {after} {first}\n"));
+    put(folder.path(), "a.txt", "2\n");
+    put(folder.path(), "b.txt", "mine\n");
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let resume = || block_on(store.resume(id)).expect("a session").complete().expect("nothing else has changed");
+    for _ in 0..2 {
+        let session = work(resume(), &[&["echo e > e.txt"]]);
+        let refusal = "failed: `b.txt` was changed in the directory meanwhile";
+        assert!(log(&session).contains(refusal), "{}", log(&session));
+        assert_eq!(files(folder.path()), "a.txt: 2|\nb.txt: mine|\nc.txt: 1|\nd.txt: d|");
+        assert!(!folder.path().join(".rath/work").join(id.to_string()).exists());
+    }
+    put(folder.path(), "b.txt", "1\n");
+    put(folder.path(), "f.txt", "mine\n");
+    work(resume(), &[&["echo e > e.txt"]]);
+    assert_eq!(files(folder.path()), "a.txt: 2|\nb.txt: 2|\nc.txt: 2|\nd.txt: d|\ne.txt: e|\nf.txt: mine|");
+    assert!(!folder.path().join(".rath/workspace/updates/root").exists());
+}

@@ -348,11 +348,42 @@ fn a_directory_that_can_only_be_read_from_some_time_on_is_named() {
     let before = fork.unshared_paths().len();
     // No overlay can be mounted without a directory for the kernel to work in.
     let folder = project.path().join(".rath/work").join(format!("{}.shared", fork.id())).join("node_modules/work");
-    std::fs::set_permissions(folder.join("work"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
     std::fs::remove_dir_all(&folder).expect("removed");
     let fork = work(fork, &[&["touch node_modules/other"]]);
     let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
     assert_eq!(unshared[before..], ["node_modules: read-only"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_shown_any_more_is_named() {
+    type Change = fn(&Path);
+    let rows: [(Change, &str); 2] = [
+        (|path| std::fs::remove_dir_all(path).expect("removed"), "node_modules: no longer in the project"),
+        (
+            |path| {
+                std::fs::rename(path, path.with_file_name("moved")).expect("moved");
+                std::os::unix::fs::symlink("moved", path).expect("a link");
+            },
+            "node_modules: a link in the project",
+        ),
+    ];
+    for (change, wanted) in rows {
+        let (project, kept) = (project(), folder(&[]));
+        let uri = format!("sqlite:{}", kept.path().join("s.db").display());
+        let store = block_on(Store::open(&uri)).expect("a store");
+        let session = Session::user("go").to(Sandbox::isolated(project.path()));
+        let session = work(block_on(session.record(&store)).expect("recorded"), &[&["true"]]);
+        let fork = work(session.fork(), &[&["cat node_modules/dep/index.js"]]);
+        let id = fork.id();
+        close((session, fork), store);
+        change(&project.path().join("node_modules"));
+        let store = block_on(Store::open(&uri)).expect("a store");
+        let fork = block_on(store.resume(id)).expect("a session").complete().expect("nothing recorded has changed");
+        let fork = work(fork, &[&["ls node_modules"]]);
+        let unshared: Vec<_> = fork.unshared_paths().iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
+        assert!(unshared.contains(&wanted.to_owned()), "{unshared:?}");
+        close(fork, store);
+    }
 }
 
 #[test]

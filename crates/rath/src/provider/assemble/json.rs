@@ -1,6 +1,7 @@
 //! Reading JSON of a server without building it: a value in memory is many times as large as its text.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -92,7 +93,7 @@ impl<T> Default for ShortList<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ShortList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListVisitor<T>(Vec<T>);
+        struct ListVisitor<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
             type Value = ShortList<T>;
@@ -101,18 +102,23 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ShortList<T> {
                 f.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<ShortList<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ShortList<T>, A::Error> {
+                let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
-                    if self.0.len() == MAX_LIST_ITEMS {
+                    if list.len() == MAX_LIST_ITEMS {
                         return Err(A::Error::custom(format_args!("a list has more than {MAX_LIST_ITEMS} items")));
                     }
-                    self.0.push(item);
+                    if list.is_empty() {
+                        // Nearly always the only one, and large.
+                        list.reserve_exact(1);
+                    }
+                    list.push(item);
                 }
-                Ok(ShortList(self.0))
+                Ok(ShortList(list))
             }
         }
 
-        deserializer.deserialize_seq(ListVisitor(Vec::new()))
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Files that are put back after a call.
 
+use rath_record::chunk::Effect;
+
 use super::*;
 use crate::policy::{Mode, Policy};
+use crate::session::changed_paths::ChangedPaths;
 use crate::workspace::Objects;
 
 /// A directory with a policy that denies to write `locked` and `large`.

@@ -43,6 +43,32 @@ impl RoundFiles {
         self.root.as_ref()
     }
 
+    /// Opens the directory of the session.
+    async fn open(&mut self, session: &Session) {
+        let opened = session.with_dir(|_, dir| {
+            let root = dir.sandbox().directory().and_then(|directory| Root::open(directory).ok());
+            let work_lock = dir.work_lock();
+            Ok((dir, root.map(Arc::new), work_lock))
+        });
+        // Tools that need no place run without one; the others report the error.
+        if let Ok((dir, root, work_lock)) = opened.await {
+            (self.dir, self.root, self.work_lock) = (Some(dir), root, work_lock);
+        }
+    }
+
+    /// Looks at the files, and records the changes of others.
+    async fn observe(&mut self, session: &mut Session) -> Result<()> {
+        session.observe().await?;
+        // The files of a sandbox elsewhere are tracked from the first look on.
+        if self.dir.as_ref().is_some_and(|dir| !dir.is_tracked()) {
+            let opened = session.with_dir(|_, dir| Ok((dir.work_lock(), Some(dir)))).await?;
+            (self.work_lock, self.dir) = opened;
+        }
+        self.is_current = true;
+        self.recorded = session.tree();
+        Ok(())
+    }
+
     /// Saves the head of the branch that works in the directory.
     pub(super) async fn save_progress(&self, session: &Session) -> Result<()> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
@@ -60,18 +86,14 @@ impl RoundFiles {
     }
 
     /// Returns the part of the changes that a call made itself.
-    pub(super) async fn own_changes(
-        &mut self,
-        session: &Session,
-        changes: Option<FileChanges>,
-    ) -> Result<Option<FileChanges>> {
-        let Some(FileChanges { mut effects, mut tree }) = changes else { return Ok(None) };
+    pub(super) async fn own_changes(&mut self, session: &Session, changes: FileChanges) -> Result<FileChanges> {
+        let FileChanges { mut effects, mut tree } = changes;
         if let (Some(before), true) = (&self.recorded, self.has_concurrent_writers) {
             // The changes of calls that ran at the same time belong to the results of those calls.
             (tree, effects) = session.changes_of_call(before.clone(), tree, effects).await?;
         }
         self.recorded = Some(tree.clone());
-        Ok(Some(FileChanges { effects, tree }))
+        Ok(FileChanges { effects, tree })
     }
 }
 
@@ -91,15 +113,8 @@ impl Round {
             _ => false,
         });
         if is_needed && session.place().is_some() {
-            // Tools that need no place run without one; the others report the error.
-            let opened = session.with_dir(|_, dir| {
-                let root = dir.sandbox().directory().and_then(|directory| Root::open(directory).ok());
-                let work_lock = dir.work_lock();
-                Ok((dir, root.map(Arc::new), work_lock))
-            });
-            if let Ok((dir, root, work_lock)) = opened.await {
-                (self.files.dir, self.files.root, self.files.work_lock) = (Some(dir), root, work_lock);
-            }
+            // In a box, as all that a round does with files: most rounds of sessions without a place do none of it.
+            Box::pin(self.files.open(session)).await;
         }
     }
 
@@ -108,17 +123,10 @@ impl Round {
         let may_write =
             |state: &CallState| matches!(state, CallState::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
         let is_about_to_write = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
-        if is_about_to_write && !self.files.is_current && self.files.dir.is_some() {
-            session.observe().await?;
-            // The files of a sandbox elsewhere are tracked from the first look on.
-            if self.files.dir.as_ref().is_some_and(|dir| !dir.is_tracked()) {
-                let opened = session.with_dir(|_, dir| Ok((dir.work_lock(), Some(dir)))).await?;
-                (self.files.work_lock, self.files.dir) = opened;
-            }
-            self.files.is_current = true;
-            self.files.recorded = session.tree();
+        match is_about_to_write && !self.files.is_current && self.files.dir.is_some() {
+            true => Box::pin(self.files.observe(session)).await,
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Looks at the files when a call has ended.
@@ -127,9 +135,14 @@ impl Round {
     /// declared other paths, it belongs to none, and the next look records it as made by others.
     pub(super) async fn snapshot_after(&mut self, session: &Session, nth: usize) -> Result<()> {
         self.files.is_current = false;
-        if !self.may_write(nth) {
-            return Ok(());
+        match self.may_write(nth) {
+            true => Box::pin(self.assign_changes(session, nth)).await,
+            false => Ok(()),
         }
+    }
+
+    /// Finds the changes since the last look, and assigns each to the call that made it.
+    async fn assign_changes(&mut self, session: &Session, nth: usize) -> Result<()> {
         let others: Vec<usize> =
             (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
         let policy = match &self.slots[nth].state {

@@ -17,16 +17,22 @@ use crate::tool::{Access, Nature, ToolCx, Touch};
 /// Decides about the calls of a round: by the policy, and by a person where the policy can ask one. Decisions are recorded.
 pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Result<()> {
     let policy = session.policy().cloned();
-    let is_given = policy.is_some();
-    if !is_given && !plans.iter().any(|plan| needs_decision(&plan.action)) {
+    if policy.is_none() && !plans.iter().any(|plan| needs_decision(&plan.action)) {
         return Ok(());
     }
     let policy = policy.unwrap_or_else(|| Arc::new(ActivePolicy::new(Default::default())));
+    // In a box: most rounds of sessions without a policy need no decision.
+    Box::pin(decide_by(&policy, session, plans)).await
+}
+
+/// Decides about the calls of a round by a policy: that of the session, or the default one.
+async fn decide_by(policy: &ActivePolicy, session: &mut Session, plans: &mut [CallPlan]) -> Result<()> {
+    let is_given = session.policy().is_some();
     for plan in plans.iter_mut() {
-        wait_below(session, &policy, plan);
+        wait_below(session, policy, plan);
     }
     let needs_facts = |plan: &CallPlan| matches!(plan.action, CallAction::Make(_) | CallAction::AskApproval { .. });
-    let surroundings = Surroundings::of(session, &policy, plans).await;
+    let surroundings = Surroundings::of(session, policy, plans).await;
     for plan in plans.iter_mut().filter(|plan| needs_facts(plan)) {
         let (mut ready, held) = match std::mem::replace(&mut plan.action, CallAction::AskEnd) {
             CallAction::Make(ready) => (ready, None),
@@ -48,9 +54,9 @@ pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Res
                 let denied = Denied::new(plan.call.id.clone(), REFUSED).with_origin(plan.origin);
                 deny(session, denied.with_rule(rule))
             }
-            (_, Some(why)) => ask(session, &policy, (&plan.call, plan.origin), ready, &facts, (why, None)).await,
+            (_, Some(why)) => ask(session, policy, (&plan.call, plan.origin), ready, &facts, (why, None)).await,
             (Decision::Ask { why, rule }, None) if !is_decided => {
-                ask(session, &policy, (&plan.call, plan.origin), ready, &facts, (why, Some(rule))).await
+                ask(session, policy, (&plan.call, plan.origin), ready, &facts, (why, Some(rule))).await
             }
             (Decision::Ask { .. }, None) => CallAction::Make(ready),
             (Decision::Allow { rule }, None) => {

@@ -235,7 +235,7 @@ async fn make_again(
     let again = PutBackAgain::before(session, replay, recorded).await?;
     let mut said = {
         let _guard = runs_tool.then(|| replay.begin_tool());
-        match make_call(0, ready.clone(), cx.clone()).await.1 {
+        match make_call(0, Box::new(ready.clone()), cx.clone()).await.1 {
             CallEnd::Done(outcome) => outcome,
             CallEnd::Paused => CallOutcome::new(Outcome::Failed, "waiting for approval"),
         }
