@@ -1,0 +1,179 @@
+//! Notes that last as long as the process.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
+
+use crate::docs::DocFacts;
+use crate::error::Result;
+use crate::index::Index;
+use crate::note::{Note, NoteId, NotePath, is_under};
+use crate::postings::Doc;
+use crate::store::{Hit, Lookup, Position, Query, Shelf};
+use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
+
+pub(crate) struct RamNotes {
+    notes: BTreeMap<Doc, Note>,
+    ids: HashMap<NoteId, Doc>,
+    forgotten: HashMap<NoteId, i64>,
+    last: Doc,
+    sessions: Numbers,
+    paths: Numbers,
+    /// The newest note of each thread.
+    threads: HashMap<String, Doc>,
+    lifetimes: Lifetimes,
+    index: Index,
+}
+
+/// Numbers for texts, from 1.
+#[derive(Default)]
+struct Numbers(HashMap<String, u32>);
+
+impl Numbers {
+    fn of(&mut self, text: &str) -> u32 {
+        let next = self.0.len() as u32 + 1;
+        *self.0.entry(text.to_owned()).or_insert(next)
+    }
+}
+
+impl RamNotes {
+    pub(crate) fn new() -> Self {
+        RamNotes {
+            notes: BTreeMap::new(),
+            ids: HashMap::new(),
+            forgotten: HashMap::new(),
+            last: 0,
+            sessions: Numbers::default(),
+            paths: Numbers::default(),
+            threads: HashMap::new(),
+            lifetimes: Lifetimes::default(),
+            index: Index::new(),
+        }
+    }
+
+    fn add(&mut self, note: &Note) {
+        self.last += 1;
+        let doc = self.last;
+        let before = note.thread.as_ref().and_then(|thread| self.threads.insert(thread.clone(), doc)).unwrap_or(0);
+        let session = note.source.as_ref().map_or(0, |source| self.sessions.of(&source.session));
+        let path = self.paths.of(note.path.as_str());
+        let terms = self.index.analyze(note);
+        self.index.docs.insert(doc, DocFacts { length: terms.length, before, session, path });
+        self.index.add_postings(doc, terms);
+        let replaced = note.replaces.as_ref().and_then(|old| self.ids.get(old));
+        self.lifetimes.replaced.extend(replaced.map(|old| (*old, doc)));
+        self.lifetimes.expiring.extend(note.expires.map(|expires| (expires, doc)));
+        self.ids.insert(note.id.clone(), doc);
+        self.notes.insert(doc, note.clone());
+    }
+}
+
+impl Shelf for RamNotes {
+    fn remember(&mut self, notes: &[Note]) -> Result<Position> {
+        for note in notes {
+            if !self.ids.contains_key(&note.id) && !self.forgotten.contains_key(&note.id) {
+                self.add(note);
+            }
+        }
+        self.position()
+    }
+
+    fn recall(&mut self, query: &Query) -> Result<Vec<Hit>> {
+        let under = |path: &str| query.under.iter().any(|under| is_under(path, under));
+        let paths = (!query.under.is_empty()).then(|| {
+            let mut paths: Vec<u32> =
+                self.paths.0.iter().filter(|(path, _)| under(path)).map(|(_, number)| *number).collect();
+            paths.sort_unstable();
+            paths
+        });
+        let request = ViewRequest {
+            last: query.as_of.map_or(self.last, |position| position.0.min(self.last)),
+            session: query.session.as_ref().and_then(|session| self.sessions.0.get(session)).copied().unwrap_or(0),
+            own: query.own.iter().filter_map(|id| self.ids.get(id)).copied().collect(),
+            paths,
+            now: query.now,
+        };
+        let visible = self.lifetimes.visible(&self.index.docs, &request);
+        let found =
+            self.index.search(&query.text, &visible, search_limit(query.limit), |_| Ok::<_, Infallible>(Vec::new()));
+        let mut hits = Hits::new(query.limit);
+        for found in found.unwrap_or_default() {
+            if hits.is_full() {
+                break;
+            }
+            if let Some(note) = self.notes.get(&found.doc) {
+                hits.add(note.clone(), found);
+            }
+        }
+        Ok(hits.finish())
+    }
+
+    fn read(&mut self, id: &NoteId) -> Result<Lookup> {
+        let note = self.ids.get(id).and_then(|doc| self.notes.get(doc));
+        Ok(match (note, self.forgotten.get(id)) {
+            (Some(note), _) => Lookup::Note(Box::new(note.clone())),
+            (None, Some(at)) => Lookup::Forgotten(*at),
+            (None, None) => Lookup::Unknown,
+        })
+    }
+
+    fn list(&mut self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>> {
+        let notes = self.notes.range(after.0.saturating_add(1)..);
+        let notes = notes.filter(|(_, note)| under.is_empty() || under.iter().any(|under| note.path.is_under(under)));
+        Ok(notes.take(limit).map(|(doc, note)| (Position(*doc), note.clone())).collect())
+    }
+
+    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        let docs: HashSet<Doc> = ids.iter().filter_map(|id| self.ids.get(id)).copied().collect();
+        let docs = with_versions(docs, &self.lifetimes.replaced);
+        let mut gone = Vec::new();
+        for doc in &docs {
+            if let Some(note) = self.notes.remove(doc) {
+                self.index.remove_recent(*doc, &self.index.analyze(&note));
+                let (before, after) = (self.index.docs.get(*doc).before, self.index.docs.remove(*doc));
+                if let Some(last) = note.thread.as_ref().filter(|_| after == 0).and_then(|it| self.threads.get_mut(it))
+                {
+                    *last = before;
+                }
+                self.ids.remove(&note.id);
+                self.forgotten.insert(note.id.clone(), now);
+                gone.push(note.id);
+            }
+        }
+        self.lifetimes.remove(&docs);
+        gone.sort_unstable();
+        Ok(gone)
+    }
+
+    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
+        let is_its = |note: &&Note| note.source.as_ref().is_some_and(|source| source.session == session);
+        Ok(self.notes.values().filter(is_its).map(|note| note.id.clone()).collect())
+    }
+
+    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>> {
+        Ok(self.notes.values().filter(|note| note.at < micros).map(|note| note.id.clone()).collect())
+    }
+
+    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>> {
+        let expired = self.lifetimes.expiring.iter().filter(|(expires, _)| *expires <= now);
+        Ok(expired.filter_map(|(_, doc)| self.notes.get(doc)).map(|note| note.id.clone()).collect())
+    }
+
+    fn position(&mut self) -> Result<Position> {
+        Ok(Position(self.last))
+    }
+}
+
+/// Adds all versions of these notes, older and newer: an old version must not come back when the new one is forgotten.
+pub(crate) fn with_versions(mut docs: HashSet<Doc>, replaced: &[(Doc, Doc)]) -> HashSet<Doc> {
+    loop {
+        let before = docs.len();
+        for (old, new) in replaced {
+            if docs.contains(old) || docs.contains(new) {
+                docs.extend([*old, *new]);
+            }
+        }
+        if docs.len() == before {
+            return docs;
+        }
+    }
+}

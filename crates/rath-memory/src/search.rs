@@ -1,0 +1,343 @@
+//! Finding the notes that fit a question: BM25 over a note, its neighbours and the passage around it.
+//!
+//! 1. Candidates: the best notes by their own text, their author, date and path. Terms are taken rarest first. Once a note that
+//!    has only the terms that are left cannot be among the candidates, those terms are looked up for the candidates alone.
+//! 2. In context: the notes next to a candidate in its thread become candidates too, since an answer often does not repeat the
+//!    words of its question. Each is scored with the terms of the two notes before and after it, which count less than its own.
+//! 3. The passage: of the best, the notes around each are scored as one text, and that score is added in part: a note in a
+//!    conversation about the question goes before one that has the word by chance.
+//!
+//! All statistics are those of the notes in view, so a search that must not see some notes gives the result, to the last bit, that
+//! it would give if they did not exist.
+
+use crate::docs::{Docs, Visible};
+use crate::postings::{Count, Doc, PostingList};
+
+/// The saturation of BM25: the more often a term occurs, the less each occurrence adds.
+const K1: f32 = 1.2;
+/// The part of a text's length that counts against it. Notes are short, and a longer one says more rather than the same at length.
+const B: f32 = 0.4;
+/// The weight of terms in the note next to a note, and in the one after that.
+const NEIGHBOUR_WEIGHTS: [f32; 2] = [0.4, 0.2];
+/// The number of notes on each side that form a passage with a note.
+const PASSAGE_REACH: usize = 8;
+/// The part of a passage's score that a note in it gets.
+const PASSAGE_WEIGHT: f32 = 0.3;
+/// The part of a passage's length that counts against it.
+const PASSAGE_B: f32 = 0.5;
+/// The least part of a question, by the weight of its terms, that a note and its neighbours must have.
+const MIN_COVERAGE: f32 = 0.1;
+/// The least number of notes that are looked at in context, and that are looked at with their passage.
+const MIN_CANDIDATES: usize = 128;
+const MIN_PASSAGES: usize = 64;
+
+/// A note that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Match {
+    pub(crate) doc: Doc,
+    pub(crate) score: f32,
+    /// The note itself has a term of the question; otherwise a note next to it has.
+    pub(crate) has_words: bool,
+}
+
+/// Memory that searches use one after the other, so that none has to ask for it.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// The score of each note so far. All are 0 between searches.
+    scores: Vec<f32>,
+    touched: Vec<Doc>,
+    /// A place for each note. All are 0 between searches.
+    slots: Vec<u32>,
+}
+
+/// Returns at most `limit` notes in view, best first. Each term has one list, empty if no note has the term.
+pub(crate) fn search(
+    docs: &Docs,
+    visible: &Visible,
+    lists: &[PostingList<'_>],
+    limit: usize,
+    scratch: &mut Scratch,
+) -> Vec<Match> {
+    let (count, mean_length) = visible.statistics(docs);
+    let terms: Vec<Term<'_, '_>> = lists.iter().map(|list| Term::new(list, visible, count)).collect();
+    let search = Search { docs, visible, terms, mean_length };
+    let candidates = search.candidates(limit.max(MIN_CANDIDATES), scratch);
+    scratch.slots.resize(docs.last() as usize + 1, 0);
+    let mut found = search.in_context(&candidates, &mut scratch.slots);
+    sort(&mut found);
+    found.truncate(limit.max(MIN_PASSAGES));
+    search.add_passages(&mut found, &mut scratch.slots);
+    sort(&mut found);
+    found.truncate(limit);
+    found
+}
+
+/// Sorts the best first; of two with one score, the newer first.
+fn sort(found: &mut [Match]) {
+    found.sort_unstable_by(|one, other| other.score.total_cmp(&one.score).then(other.doc.cmp(&one.doc)));
+}
+
+/// One term of a question.
+struct Term<'a, 'b> {
+    list: &'a PostingList<'b>,
+    /// The weight of the term: the rarer, the more it says.
+    weight: f32,
+    /// The most that the term adds to the score of a note.
+    most: f32,
+}
+
+impl<'a, 'b> Term<'a, 'b> {
+    fn new(list: &'a PostingList<'b>, visible: &Visible, count: f32) -> Self {
+        let mut with_term = list.count_in_text(visible.last);
+        let without: Vec<Doc> = visible.without.iter().take_while(|doc| **doc <= visible.last).copied().collect();
+        // A damaged file may have counted others.
+        list.find_each(&without, |_, count| with_term = with_term.saturating_sub(u32::from(count.in_text() > 0)));
+        list.find_each(&visible.also, |_, count| with_term += u32::from(count.in_text() > 0));
+        let with_term = with_term as f32;
+        let weight = (1.0 + (count - with_term + 0.5).max(0.0) / (with_term + 0.5)).ln();
+        let highest = list.highest();
+        let most = weight * saturate(f32::from(highest.in_text()) / (1.0 - B) + beside(highest));
+        Term { list, weight, most }
+    }
+}
+
+fn saturate(occurrences: f32) -> f32 {
+    occurrences * (K1 + 1.0) / (K1 + occurrences)
+}
+
+fn beside(count: Count) -> f32 {
+    f32::from(count.beside()) / 2.0
+}
+
+struct Search<'a, 'b> {
+    docs: &'a Docs,
+    visible: &'a Visible,
+    terms: Vec<Term<'a, 'b>>,
+    mean_length: f32,
+}
+
+impl Search<'_, '_> {
+    /// Returns the best notes by what they say themselves, in the order of their numbers.
+    fn candidates(&self, limit: usize, scratch: &mut Scratch) -> Vec<Doc> {
+        let Scratch { scores, touched, .. } = scratch;
+        let highest = self.visible.highest();
+        scores.resize(scores.len().max(highest as usize + 1), 0.0);
+        let mut rarest_first: Vec<&Term<'_, '_>> = self.terms.iter().filter(|term| !term.list.is_empty()).collect();
+        rarest_first.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        let mut left: f32 = rarest_first.iter().map(|term| term.most).sum();
+        let mut closed: Option<Vec<Doc>> = None;
+        for term in rarest_first {
+            if closed.is_none() && touched.len() >= limit {
+                let bar = self.nth_best(touched, scores, limit);
+                if bar > left {
+                    let mut hopeful: Vec<Doc> =
+                        touched.iter().filter(|doc| scores[**doc as usize] + left >= bar).copied().collect();
+                    hopeful.sort_unstable();
+                    closed = Some(hopeful);
+                }
+            }
+            match &closed {
+                Some(hopeful) => term.list.find_each(hopeful, |at, count| {
+                    scores[hopeful[at] as usize] += self.own_score(term, hopeful[at], count);
+                }),
+                None => term.list.each_up_to(highest, |doc, count| {
+                    let score = &mut scores[doc as usize];
+                    if *score == 0.0 {
+                        touched.push(doc);
+                    }
+                    *score += self.own_score(term, doc, count);
+                }),
+            }
+            left -= term.most;
+        }
+        let mut best: Vec<Match> = closed
+            .as_ref()
+            .unwrap_or(touched)
+            .iter()
+            .map(|doc| Match { doc: *doc, score: scores[*doc as usize], has_words: true })
+            .collect();
+        touched.drain(..).for_each(|doc| scores[doc as usize] = 0.0);
+        best.retain(|found| self.visible.contains(self.docs, found.doc));
+        if best.len() > limit {
+            best.select_nth_unstable_by(limit, |one, other| {
+                other.score.total_cmp(&one.score).then(other.doc.cmp(&one.doc))
+            });
+            best.truncate(limit);
+        }
+        let mut best: Vec<Doc> = best.into_iter().map(|found| found.doc).collect();
+        best.sort_unstable();
+        best
+    }
+
+    /// Returns the score of the `limit`th best note in view, or 0.
+    fn nth_best(&self, touched: &[Doc], scores: &[f32], limit: usize) -> f32 {
+        let in_view = touched.iter().filter(|doc| self.visible.contains(self.docs, **doc));
+        let mut in_view: Vec<f32> = in_view.map(|doc| scores[*doc as usize]).collect();
+        if in_view.len() < limit {
+            return 0.0;
+        }
+        *in_view.select_nth_unstable_by(limit - 1, |one, other| other.total_cmp(one)).1
+    }
+
+    fn own_score(&self, term: &Term<'_, '_>, doc: Doc, count: Count) -> f32 {
+        term.weight * saturate(f32::from(count.in_text()) / self.length_norm(doc) + beside(count))
+    }
+
+    /// Returns what an occurrence in a text of this length is divided by.
+    fn length_norm(&self, doc: Doc) -> f32 {
+        1.0 - B + B * f32::from(self.docs.get(doc).length) / self.mean_length
+    }
+
+    /// Scores the candidates and the notes next to them, each with its neighbours.
+    fn in_context(&self, candidates: &[Doc], slots: &mut [u32]) -> Vec<Match> {
+        const REACH: usize = NEIGHBOUR_WEIGHTS.len();
+        let mut scored = DocSet::new(slots);
+        for doc in candidates {
+            scored.insert(*doc);
+            self.around::<REACH>(*doc).iter().for_each(|(_, doc)| scored.insert(doc));
+        }
+        let scored = scored.finish();
+        let around: Vec<Around<REACH>> = scored.iter().map(|doc| self.around(*doc)).collect();
+        let mut read = DocSet::new(slots);
+        scored.iter().for_each(|doc| read.insert(*doc));
+        around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
+        let counts = self.counts(read.finish(), slots);
+        let asked: f32 = self.terms.iter().map(|term| term.weight).sum();
+        let mut found = Vec::new();
+        for (doc, around) in scored.into_iter().zip(&around) {
+            let (mut score, mut covered, mut has_words) = (0.0, 0.0, false);
+            for (at, term) in self.terms.iter().enumerate() {
+                let own = counts.in_text(doc, at) + beside(counts.count(doc, at));
+                has_words |= own > 0.0;
+                let occurrences = around
+                    .iter()
+                    .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));
+                if occurrences > 0.0 {
+                    score += term.weight * saturate(occurrences);
+                    covered += term.weight;
+                }
+            }
+            if covered > 0.0 && covered >= asked * MIN_COVERAGE {
+                found.push(Match { doc, score, has_words });
+            }
+        }
+        counts.clear();
+        found
+    }
+
+    /// Adds to each note a part of the score of the passage around it.
+    fn add_passages(&self, found: &mut [Match], slots: &mut [u32]) {
+        let around: Vec<Around<PASSAGE_REACH>> = found.iter().map(|found| self.around(found.doc)).collect();
+        let mut read = DocSet::new(slots);
+        found.iter().for_each(|found| read.insert(found.doc));
+        around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
+        let counts = self.counts(read.finish(), slots);
+        let mean_length = self.mean_length * (2 * PASSAGE_REACH + 1) as f32;
+        for (found, around) in found.iter_mut().zip(&around) {
+            // A note without a thread is its own passage, and has its score already.
+            if around.iter().next().is_none() {
+                continue;
+            }
+            let passage = || around.iter().map(|(_, doc)| doc).chain([found.doc]);
+            let length: f32 = passage().map(|doc| f32::from(self.docs.get(doc).length)).sum();
+            let norm = 1.0 - PASSAGE_B + PASSAGE_B * length / mean_length;
+            let mut score = 0.0;
+            for (at, term) in self.terms.iter().enumerate() {
+                let occurrences: u32 = passage().map(|doc| u32::from(counts.count(doc, at).in_text())).sum();
+                score += term.weight * saturate(occurrences as f32 / norm);
+            }
+            found.score += PASSAGE_WEIGHT * score;
+        }
+        counts.clear();
+    }
+
+    fn around<const REACH: usize>(&self, doc: Doc) -> Around<REACH> {
+        let mut around = Around { before: [0; REACH], after: [0; REACH] };
+        let before = self.visible.before(self.docs, doc);
+        around.before.iter_mut().zip(before).for_each(|(place, doc)| *place = doc);
+        let after = self.visible.after(self.docs, doc);
+        around.after.iter_mut().zip(after).for_each(|(place, doc)| *place = doc);
+        around
+    }
+
+    /// Reads how often each term occurs in these notes, which are sorted.
+    fn counts<'s>(&self, docs: Vec<Doc>, slots: &'s mut [u32]) -> Counts<'s> {
+        let terms = self.terms.len();
+        let mut counts = vec![Count::default(); docs.len() * terms];
+        for (at, term) in self.terms.iter().enumerate() {
+            term.list.find_each(&docs, |doc, count| counts[doc * terms + at] = count);
+        }
+        let per_length = docs.iter().map(|doc| 1.0 / self.length_norm(*doc)).collect();
+        docs.iter().zip(0..).for_each(|(doc, slot)| slots[*doc as usize] = slot);
+        Counts { slots, docs, terms, counts, per_length }
+    }
+}
+
+/// The notes around one in its thread, nearest first on each side; 0 for none.
+struct Around<const REACH: usize> {
+    before: [Doc; REACH],
+    after: [Doc; REACH],
+}
+
+impl<const REACH: usize> Around<REACH> {
+    /// Returns each note and its distance, from 0.
+    fn iter(&self) -> impl Iterator<Item = (usize, Doc)> + '_ {
+        let before = self.before.iter().copied().enumerate().take_while(|(_, doc)| *doc != 0);
+        before.chain(self.after.iter().copied().enumerate().take_while(|(_, doc)| *doc != 0))
+    }
+}
+
+/// A set of notes. A slot is 0 for every note outside it.
+struct DocSet<'a> {
+    slots: &'a mut [u32],
+    docs: Vec<Doc>,
+}
+
+impl<'a> DocSet<'a> {
+    fn new(slots: &'a mut [u32]) -> Self {
+        DocSet { slots, docs: Vec::new() }
+    }
+
+    fn insert(&mut self, doc: Doc) {
+        let slot = &mut self.slots[doc as usize];
+        if *slot == 0 {
+            *slot = 1;
+            self.docs.push(doc);
+        }
+    }
+
+    /// Returns the notes in their order.
+    fn finish(mut self) -> Vec<Doc> {
+        self.docs.iter().for_each(|doc| self.slots[*doc as usize] = 0);
+        self.docs.sort_unstable();
+        self.docs
+    }
+}
+
+/// The counts of all terms in some notes.
+struct Counts<'a> {
+    /// The place of each of the notes in `docs`.
+    slots: &'a mut [u32],
+    docs: Vec<Doc>,
+    terms: usize,
+    counts: Vec<Count>,
+    /// The weight of one occurrence in the text of each note, by its length.
+    per_length: Vec<f32>,
+}
+
+impl Counts<'_> {
+    fn count(&self, doc: Doc, term: usize) -> Count {
+        self.counts[self.slots[doc as usize] as usize * self.terms + term]
+    }
+
+    /// Returns the occurrences in a text, by the length of the text.
+    fn in_text(&self, doc: Doc, term: usize) -> f32 {
+        let slot = self.slots[doc as usize] as usize;
+        f32::from(self.counts[slot * self.terms + term].in_text()) * self.per_length[slot]
+    }
+
+    /// Leaves all slots at 0.
+    fn clear(self) {
+        self.docs.iter().for_each(|doc| self.slots[*doc as usize] = 0);
+    }
+}

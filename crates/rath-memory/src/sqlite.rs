@@ -1,0 +1,472 @@
+//! Notes in a SQLite database, which any SQLite tool can open.
+//!
+//! A note is durable when its transaction is: SQLite writes and syncs its WAL with every one. The index is stored in segments, each
+//! with the postings of a range of notes; the notes after the last segment are indexed in memory by each process. So a note is
+//! written without an index, and a process starts by reading the segments' facts and at most a few thousand notes.
+//!
+//! Forgotten notes are overwritten: SQLite zeroes what it deletes, the postings of the note are taken out of its segment, and the
+//! WAL is emptied.
+
+mod forget;
+mod schema;
+mod segments;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use crate::docs::{DocFacts, FACTS_BYTES};
+use crate::error::{NoteError, Result};
+use crate::index::Index;
+use crate::note::{Note, NoteId, NotePath, Source, is_under};
+use crate::postings::{Doc, MAX_DOC};
+use crate::store::{Hit, Lookup, Position, Query, Shelf};
+use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
+
+/// Notes in a SQLite database.
+pub(crate) struct SqliteNotes {
+    connection: Connection,
+    state: State,
+}
+
+/// The part of the database that this process has in memory.
+struct State {
+    index: Index,
+    lifetimes: Lifetimes,
+    /// The number of changes that have been taken in.
+    changes: i64,
+    /// The newest note that is in the index.
+    last: Doc,
+    /// The last note of the newest segment.
+    segmented: Doc,
+}
+
+/// The kinds of texts that have numbers.
+#[derive(Clone, Copy)]
+enum NameKind {
+    Path = 1,
+    Session = 2,
+    Thread = 3,
+}
+
+impl SqliteNotes {
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
+        let connection = schema::open(directory)?;
+        Ok(SqliteNotes { connection, state: State::new() })
+    }
+
+    /// Runs `work` in a transaction that sees one state of the database, with the index at that state.
+    fn reading<T>(&mut self, work: impl FnOnce(&Transaction<'_>, &mut State) -> Result<T>) -> Result<T> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        self.state.refresh(&transaction)?;
+        let done = work(&transaction, &mut self.state)?;
+        transaction.commit()?;
+        Ok(done)
+    }
+}
+
+impl State {
+    fn new() -> Self {
+        State { index: Index::new(), lifetimes: Lifetimes::default(), changes: 0, last: 0, segmented: 0 }
+    }
+
+    /// Takes in what this and other processes have written. After a failure all is read anew.
+    fn refresh(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        self.take_in_changes(transaction).inspect_err(|_| *self = State::new())
+    }
+
+    fn take_in_changes(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        let changes = count(transaction, "changes")?;
+        if changes == self.changes {
+            return Ok(());
+        }
+        self.take_out_forgotten(transaction)?;
+        self.load_segments(transaction)?;
+        self.load_recent(transaction)?;
+        self.changes = changes;
+        Ok(())
+    }
+
+    fn take_out_forgotten(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        let mut query = transaction.prepare_cached("SELECT doc FROM forgotten WHERE change > ?1 AND doc <= ?2")?;
+        let gone: HashSet<Doc> =
+            query.query_map(params![self.changes, self.last], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        gone.iter().for_each(|doc| {
+            self.index.docs.remove(*doc);
+        });
+        self.lifetimes.remove(&gone);
+        // The terms of these notes are not known any more, so the recent postings are made anew from what is left.
+        if gone.iter().any(|doc| *doc > self.segmented) {
+            self.index_recent_anew(transaction, self.segmented)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the postings in memory anew: those of the notes after `segmented`.
+    fn index_recent_anew(&mut self, transaction: &Transaction<'_>, segmented: Doc) -> Result<()> {
+        self.index.take_recent();
+        for (doc, note, _) in self.read_notes(transaction, segmented, self.last)? {
+            self.index.add_postings(doc, self.index.analyze(&note));
+        }
+        Ok(())
+    }
+
+    fn load_segments(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        let mut query =
+            transaction.prepare_cached("SELECT first, last, facts FROM segments WHERE last > ?1 ORDER BY first")?;
+        let mut rows = query.query([self.segmented])?;
+        let mut segmented = self.segmented;
+        while let Some(row) = rows.next()? {
+            let (first, last): (Doc, Doc) = (row.get(0)?, row.get(1)?);
+            let facts = row.get_ref(2)?.as_blob().map_err(|error| NoteError::Damaged(error.to_string()))?;
+            // Segments follow each other, and have the facts of all their notes. One that was joined begins earlier.
+            let notes = u64::from(last) + 1 - u64::from(first.min(last));
+            if first > segmented + 1
+                || first > last
+                || last > MAX_DOC
+                || notes * FACTS_BYTES as u64 != facts.len() as u64
+            {
+                return Err(NoteError::Damaged("the index of the memory is damaged".to_owned()));
+            }
+            for (doc, facts) in (first..=last).zip(facts.chunks_exact(FACTS_BYTES)) {
+                let Ok(facts) = facts.try_into() else { continue };
+                let facts = DocFacts::from_bytes(facts);
+                if doc > self.last && facts.path != 0 {
+                    self.index.docs.insert(doc, facts);
+                }
+            }
+            segmented = last;
+        }
+        drop(rows);
+        if segmented == self.segmented {
+            return Ok(());
+        }
+        let old_last = self.last;
+        self.last = old_last.max(segmented);
+        // Notes of the new segments that were indexed in memory are in the file now.
+        self.index_recent_anew(transaction, segmented)?;
+        self.segmented = segmented;
+        self.load_lifetimes(transaction, old_last, self.last)
+    }
+
+    fn load_recent(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        let notes = self.read_notes(transaction, self.last, Doc::MAX)?;
+        let old_last = self.last;
+        for (doc, note, facts) in notes {
+            let terms = self.index.analyze(&note);
+            self.index.docs.insert(doc, DocFacts { length: terms.length, ..facts });
+            self.index.add_postings(doc, terms);
+            self.last = doc;
+        }
+        self.load_lifetimes(transaction, old_last, self.last)
+    }
+
+    /// Reads the notes after `after`, up to `last`, with their facts but for the length.
+    fn read_notes(&self, transaction: &Transaction<'_>, after: Doc, last: Doc) -> Result<Vec<(Doc, Note, DocFacts)>> {
+        let sql = format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc > ?1 AND n.doc <= ?2 ORDER BY n.doc");
+        let mut query = transaction.prepare_cached(&sql)?;
+        let mut rows = query.query([after, last])?;
+        let mut names = Names::new(transaction);
+        let mut notes = Vec::new();
+        while let Some(row) = rows.next()? {
+            notes.push(names.note(row)?);
+        }
+        Ok(notes)
+    }
+
+    fn load_lifetimes(&mut self, transaction: &Transaction<'_>, after: Doc, last: Doc) -> Result<()> {
+        let mut query = transaction.prepare_cached(
+            "SELECT doc, expires, (SELECT old.doc FROM notes old WHERE old.id = n.replaces) FROM notes n \
+             WHERE n.has_lifetime = 1 AND n.doc > ?1 AND n.doc <= ?2",
+        )?;
+        let mut rows = query.query([after, last])?;
+        while let Some(row) = rows.next()? {
+            let (doc, expires, old): (Doc, Option<i64>, Option<Doc>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            self.lifetimes.expiring.extend(expires.map(|expires| (expires, doc)));
+            self.lifetimes.replaced.extend(old.map(|old| (old, doc)));
+        }
+        Ok(())
+    }
+}
+
+impl Shelf for SqliteNotes {
+    fn remember(&mut self, notes: &[Note]) -> Result<Position> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut last = count(&transaction, "position")? as Doc;
+        let before = last;
+        {
+            let mut is_known = transaction.prepare_cached(
+                "SELECT 1 FROM notes WHERE id = ?1 UNION ALL SELECT 1 FROM forgotten WHERE id = ?1 LIMIT 1",
+            )?;
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO notes(doc, id, path, session, thread, before, at, expires, replaces, has_lifetime, said_by, steps, text) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            )?;
+            let mut move_thread = transaction.prepare_cached("UPDATE names SET last = ?2 WHERE name = ?1")?;
+            let mut names = Names::new(&transaction);
+            let mut threads: HashMap<u32, Doc> = HashMap::new();
+            for note in notes {
+                if is_known.exists([note.id.as_str()])? {
+                    continue;
+                }
+                last += 1;
+                if last > MAX_DOC {
+                    return Err(NoteError::Invalid(format!("the memory is full: {MAX_DOC} notes were written to it")));
+                }
+                let path = names.number(NameKind::Path, note.path.as_str())?;
+                let session = note.source.as_ref().map(|source| names.number(NameKind::Session, &source.session));
+                let thread = note.thread.as_ref().map(|thread| names.number(NameKind::Thread, thread)).transpose()?;
+                let in_thread = thread.map(|thread| match threads.insert(thread, last) {
+                    Some(before) => Ok(before),
+                    None => newest_of_thread(&transaction, thread),
+                });
+                let steps = note.source.as_ref().map(|source| source.steps.join(" "));
+                insert.execute(params![
+                    last,
+                    note.id.as_str(),
+                    path,
+                    session.transpose()?.unwrap_or(0),
+                    thread.unwrap_or(0),
+                    in_thread.transpose()?.unwrap_or(0),
+                    note.at,
+                    note.expires,
+                    note.replaces.as_ref().map(NoteId::as_str),
+                    (note.expires.is_some() || note.replaces.is_some()).then_some(1),
+                    note.said_by,
+                    steps,
+                    note.text,
+                ])?;
+            }
+            for (thread, last) in threads {
+                move_thread.execute([thread, last])?;
+            }
+        }
+        if last != before {
+            set_count(&transaction, "position", i64::from(last))?;
+            add_change(&transaction)?;
+        }
+        transaction.commit()?;
+        self.tidy(last)?;
+        Ok(Position(last))
+    }
+
+    fn recall(&mut self, query: &Query) -> Result<Vec<Hit>> {
+        self.reading(|transaction, state| {
+            let request = view_request(transaction, query, state.last)?;
+            let visible = state.lifetimes.visible(&state.index.docs, &request);
+            let mut lists = transaction.prepare_cached("SELECT list FROM postings WHERE term = ?1 ORDER BY first")?;
+            let found = state.index.search(&query.text, &visible, search_limit(query.limit), |term| {
+                lists.query_map([term], |row| row.get(0))?.collect::<Result<Vec<Vec<u8>>, rusqlite::Error>>()
+            })?;
+            let mut read =
+                transaction.prepare_cached(&format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc = ?1"))?;
+            let mut names = Names::new(transaction);
+            let mut hits = Hits::new(query.limit);
+            for found in found {
+                if hits.is_full() {
+                    break;
+                }
+                let mut rows = read.query([found.doc])?;
+                if let Some(row) = rows.next()? {
+                    hits.add(names.note(row)?.1, found);
+                }
+            }
+            Ok(hits.finish())
+        })
+    }
+
+    fn read(&mut self, id: &NoteId) -> Result<Lookup> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let mut read = transaction.prepare_cached(&format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.id = ?1"))?;
+        if let Some(row) = read.query([id.as_str()])?.next()? {
+            return Ok(Lookup::Note(Box::new(Names::new(&transaction).note(row)?.1)));
+        }
+        let mut forgotten = transaction.prepare_cached("SELECT at FROM forgotten WHERE id = ?1")?;
+        let at = forgotten.query_row([id.as_str()], |row| row.get(0)).optional()?;
+        Ok(at.map_or(Lookup::Unknown, Lookup::Forgotten))
+    }
+
+    fn list(&mut self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let sql = format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc > ?1 ORDER BY n.doc");
+        let mut read = transaction.prepare_cached(&sql)?;
+        let mut rows = read.query([after.0])?;
+        let mut names = Names::new(&transaction);
+        let mut notes = Vec::new();
+        while notes.len() < limit {
+            let Some(row) = rows.next()? else { break };
+            let (doc, note, _) = names.note(row)?;
+            if under.is_empty() || under.iter().any(|under| note.path.is_under(under)) {
+                notes.push((Position(doc), note));
+            }
+        }
+        Ok(notes)
+    }
+
+    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        self.forget_for_good(ids, now)
+    }
+
+    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
+        self.ids_where("session = (SELECT name FROM names WHERE kind = 2 AND text = ?1)", session)
+    }
+
+    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>> {
+        self.ids_where("at < ?1", micros)
+    }
+
+    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>> {
+        self.ids_where("has_lifetime = 1 AND expires <= ?1", now)
+    }
+
+    fn position(&mut self) -> Result<Position> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        Ok(Position(count(&transaction, "position")? as Doc))
+    }
+}
+
+impl SqliteNotes {
+    fn ids_where(&self, condition: &str, value: impl rusqlite::ToSql) -> Result<Vec<NoteId>> {
+        let mut query =
+            self.connection.prepare_cached(&format!("SELECT id FROM notes WHERE {condition} ORDER BY doc"))?;
+        let ids = query.query_map([value], |row| row.get::<_, String>(0))?;
+        ids.map(|id| id?.parse()).collect()
+    }
+}
+
+fn newest_of_thread(transaction: &Transaction<'_>, thread: u32) -> Result<Doc> {
+    let mut query = transaction.prepare_cached("SELECT last FROM names WHERE name = ?1")?;
+    Ok(query.query_row([thread], |row| row.get(0))?)
+}
+
+/// Turns the names and ids of a question into numbers.
+fn view_request(transaction: &Transaction<'_>, query: &Query, last: Doc) -> Result<ViewRequest> {
+    let session = match &query.session {
+        Some(session) => Names::new(transaction).find(NameKind::Session, session)?.unwrap_or(0),
+        None => 0,
+    };
+    let mut doc_of = transaction.prepare_cached("SELECT doc FROM notes WHERE id = ?1")?;
+    let mut own = HashSet::new();
+    for id in &query.own {
+        own.extend(doc_of.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
+    }
+    let mut paths = None;
+    if !query.under.is_empty() {
+        let mut all = transaction.prepare_cached("SELECT name, text FROM names WHERE kind = 1 ORDER BY name")?;
+        let all = all.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)))?;
+        let all: Vec<(u32, String)> = all.collect::<Result<_, _>>()?;
+        let under = all.into_iter().filter(|(_, path)| query.under.iter().any(|under| is_under(path, under)));
+        paths = Some(under.map(|(number, _)| number).collect());
+    }
+    let last = query.as_of.map_or(last, |position| position.0.min(last));
+    Ok(ViewRequest { last, session, own, paths, now: query.now })
+}
+
+/// The columns of a note, in the order in which [`Names::note`] reads them.
+const NOTE_COLUMNS: &str =
+    "n.doc, n.id, n.path, n.session, n.thread, n.before, n.at, n.expires, n.replaces, n.said_by, n.steps, n.text";
+
+/// The texts that have numbers, as far as they were looked up.
+struct Names<'a> {
+    transaction: &'a Transaction<'a>,
+    texts: HashMap<u32, String>,
+    numbers: HashMap<(u8, String), u32>,
+}
+
+impl<'a> Names<'a> {
+    fn new(transaction: &'a Transaction<'a>) -> Self {
+        Names { transaction, texts: HashMap::new(), numbers: HashMap::new() }
+    }
+
+    fn text(&mut self, number: u32) -> Result<String> {
+        if let Some(text) = self.texts.get(&number) {
+            return Ok(text.clone());
+        }
+        let mut query = self.transaction.prepare_cached("SELECT text FROM names WHERE name = ?1")?;
+        let text: String = query.query_row([number], |row| row.get(0))?;
+        self.texts.insert(number, text.clone());
+        Ok(text)
+    }
+
+    fn find(&self, kind: NameKind, text: &str) -> Result<Option<u32>> {
+        let mut query = self.transaction.prepare_cached("SELECT name FROM names WHERE kind = ?1 AND text = ?2")?;
+        Ok(query.query_row(params![kind as u8, text], |row| row.get(0)).optional()?)
+    }
+
+    /// Returns the number of a text, and gives it one if it has none.
+    fn number(&mut self, kind: NameKind, text: &str) -> Result<u32> {
+        let key = (kind as u8, text.to_owned());
+        if let Some(number) = self.numbers.get(&key) {
+            return Ok(*number);
+        }
+        let number = match self.find(kind, text)? {
+            Some(number) => number,
+            None => {
+                let mut insert =
+                    self.transaction.prepare_cached("INSERT INTO names(kind, text, last) VALUES (?1, ?2, 0)")?;
+                insert.insert(params![kind as u8, text])? as u32
+            }
+        };
+        self.numbers.insert(key, number);
+        Ok(number)
+    }
+
+    /// Reads a row with [`NOTE_COLUMNS`].
+    fn note(&mut self, row: &Row<'_>) -> Result<(Doc, Note, DocFacts)> {
+        let (path, session, thread): (u32, u32, u32) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        let mut note =
+            Note::with_id(row.get::<_, String>(1)?.parse()?, self.text(path)?.parse()?, row.get::<_, String>(11)?)
+                .at(row.get(6)?);
+        note.expires = row.get(7)?;
+        note.replaces = row.get::<_, Option<String>>(8)?.map(|id| id.parse()).transpose()?;
+        note.said_by = row.get(9)?;
+        if thread != 0 {
+            note.thread = Some(self.text(thread)?);
+        }
+        if session != 0 {
+            let steps: Option<String> = row.get(10)?;
+            let steps = steps.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+            note.source = Some(Source::new(self.text(session)?, steps));
+        }
+        let doc: Doc = row.get(0)?;
+        if !(1..=MAX_DOC).contains(&doc) {
+            return Err(NoteError::Damaged("the number of a note is damaged".to_owned()));
+        }
+        Ok((doc, note, DocFacts { length: 0, before: row.get(5)?, session, path }))
+    }
+}
+
+fn count(connection: &Connection, name: &str) -> Result<i64> {
+    let mut query = connection.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
+    Ok(query.query_row([name], |row| row.get(0)).optional()?.unwrap_or(0))
+}
+
+fn set_count(connection: &Connection, name: &str, value: i64) -> Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO counts(name, value) VALUES (?1, ?2)")?
+        .execute(params![name, value])?;
+    Ok(())
+}
+
+/// Tells other processes that something changed, and returns the number of the change.
+fn add_change(connection: &Connection) -> Result<i64> {
+    let change = count(connection, "changes")? + 1;
+    set_count(connection, "changes", change)?;
+    Ok(change)
+}
+
+impl From<rusqlite::Error> for NoteError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase};
+        match error.sqlite_error_code() {
+            Some(DatabaseBusy | DatabaseLocked) => NoteError::Busy,
+            Some(DatabaseCorrupt | NotADatabase) => NoteError::Damaged(error.to_string()),
+            Some(_) => NoteError::Io(error.to_string()),
+            None => NoteError::Damaged(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Forgetting: a note leaves the tables, the index and the files.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::segments::write_facts;
+use super::{SqliteNotes, State, add_change};
+use crate::docs::DocFacts;
+use crate::error::{NoteError, Result};
+use crate::note::{Note, NoteId};
+use crate::postings::{self, Doc};
+use crate::ram::with_versions;
+
+/// The time to wait for readers of the WAL that stand in the way of emptying it.
+const EMPTY_WAL_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl SqliteNotes {
+    /// Removes notes and all their versions from the tables, the index and the files.
+    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        let gone = self.take_out_of_file(ids, now).inspect_err(|_| self.state = State::new())?;
+        // Also if there is nothing to forget: an earlier call may have been kept from it.
+        self.empty_wal()?;
+        Ok(gone)
+    }
+
+    fn take_out_of_file(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.state.refresh(&transaction)?;
+        let mut docs = HashSet::new();
+        {
+            let mut find = transaction.prepare_cached("SELECT doc FROM notes WHERE id = ?1")?;
+            for id in ids {
+                docs.extend(find.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
+            }
+        }
+        let docs = with_versions(docs, &self.state.lifetimes.replaced);
+        if docs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut gone = Vec::new();
+        for doc in &docs {
+            gone.extend(
+                self.state.read_notes(&transaction, doc - 1, *doc)?.into_iter().map(|(doc, note, _)| (doc, note)),
+            );
+        }
+        gone.sort_unstable_by_key(|(doc, _)| *doc);
+        let change = add_change(&transaction)?;
+        take_out(&mut self.state, &transaction, &gone, now, change)?;
+        transaction.commit()?;
+        self.state.lifetimes.remove(&docs);
+        self.state.changes = change;
+        let mut ids: Vec<NoteId> = gone.into_iter().map(|(_, note)| note.id).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Moves the WAL into the database and empties it: it holds older states of pages.
+    fn empty_wal(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let is_busy: bool = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+            if !is_busy {
+                return Ok(());
+            }
+            if start.elapsed() > EMPTY_WAL_TIMEOUT {
+                let message = "the notes are forgotten, but another process keeps the log of changes from being emptied: forget once more";
+                return Err(NoteError::Io(message.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn take_out(
+    state: &mut State,
+    transaction: &Transaction<'_>,
+    gone: &[(Doc, Note)],
+    now: i64,
+    change: i64,
+) -> Result<()> {
+    let mut delete = transaction.prepare_cached("DELETE FROM notes WHERE doc = ?1")?;
+    let mut add =
+        transaction.prepare_cached("INSERT OR REPLACE INTO forgotten(id, doc, at, change) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut relink = transaction.prepare_cached("UPDATE notes SET before = ?2 WHERE doc = ?1")?;
+    let mut shorten = transaction.prepare_cached("UPDATE names SET last = ?2 WHERE kind = 3 AND last = ?1")?;
+    let mut by_term: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
+    let mut changed: HashSet<Doc> = HashSet::new();
+    let mut facts: Vec<DocFacts> = Vec::new();
+    for (doc, note) in gone {
+        let terms = state.index.analyze(note);
+        if *doc <= state.segmented {
+            terms.counts.into_keys().for_each(|term| by_term.entry(term).or_default().push(*doc));
+        } else {
+            state.index.remove_recent(*doc, &terms);
+        }
+        facts.push(state.index.docs.get(*doc));
+        let before = state.index.docs.get(*doc).before;
+        match state.index.docs.remove(*doc) {
+            0 => shorten.execute([*doc, before])?,
+            after => {
+                changed.insert(after);
+                relink.execute([after, before])?
+            }
+        };
+        changed.insert(*doc);
+        delete.execute([doc])?;
+        add.execute(params![note.id.as_str(), doc, now, change])?;
+    }
+    let mut segments = transaction.prepare_cached("SELECT first, last FROM segments")?;
+    let segments = segments.query_map([], |row| Ok((row.get::<_, Doc>(0)?, row.get::<_, Doc>(1)?)))?;
+    let segments: Vec<(Doc, Doc)> = segments.collect::<Result<_, _>>()?;
+    for (first, last) in segments {
+        if changed.iter().any(|doc| (first..=last).contains(doc)) {
+            write_facts(state, transaction, first, last)?;
+        }
+    }
+    let mut lists = transaction.prepare_cached("SELECT first, list FROM postings WHERE term = ?1")?;
+    let mut update = transaction.prepare_cached("UPDATE postings SET list = ?3 WHERE term = ?1 AND first = ?2")?;
+    let mut remove = transaction.prepare_cached("DELETE FROM postings WHERE term = ?1 AND first = ?2")?;
+    for (term, docs) in by_term {
+        let stored = lists.query_map([&term], |row| Ok((row.get::<_, Doc>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+        let stored: Vec<(Doc, Vec<u8>)> = stored.collect::<Result<_, _>>()?;
+        for (first, list) in stored {
+            match postings::without(&list, &docs) {
+                None => {}
+                Some(rest) if rest.is_empty() => {
+                    remove.execute(params![term, first])?;
+                }
+                Some(rest) => {
+                    update.execute(params![term, first, rest])?;
+                }
+            }
+        }
+    }
+    remove_names(state, transaction, &facts)
+}
+
+/// Removes the names that no note has any more: they may say as much as a note.
+fn remove_names(state: &State, transaction: &Transaction<'_>, gone: &[DocFacts]) -> Result<()> {
+    let mut remove = transaction.prepare_cached("DELETE FROM names WHERE name = ?1")?;
+    let paths: HashSet<u32> = gone.iter().map(|facts| facts.path).collect();
+    let sessions: HashSet<u32> = gone.iter().map(|facts| facts.session).filter(|session| *session != 0).collect();
+    for path in paths.into_iter().filter(|path| !state.index.docs.any(|facts| facts.path == *path)) {
+        remove.execute([path])?;
+    }
+    for session in sessions.into_iter().filter(|session| !state.index.docs.any(|facts| facts.session == *session)) {
+        remove.execute([session])?;
+    }
+    transaction.prepare_cached("DELETE FROM names WHERE kind = 3 AND last = 0")?.execute([])?;
+    Ok(())
+}

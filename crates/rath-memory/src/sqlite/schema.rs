@@ -1,0 +1,137 @@
+//! The tables of the database and the settings of a connection.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::{count, set_count};
+use crate::analysis::ANALYSIS_VERSION;
+use crate::error::{NoteError, Result};
+
+/// The name of the database in its directory.
+const FILE: &str = "notes.db";
+/// The application id in the header of the file: `note` in ASCII.
+const APPLICATION: i64 = 0x6e6f_7465;
+/// The version of the tables.
+const VERSION: i64 = 1;
+/// The time to wait for another process that writes.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The definitions of the tables. They are compared when a file is opened: they stay as they are.
+const TABLES: &str = "\
+CREATE TABLE notes(
+    doc INTEGER PRIMARY KEY,    -- its number, in the order of writing; never used again
+    id TEXT NOT NULL,
+    path INTEGER NOT NULL,      -- the number of its path in names
+    session INTEGER NOT NULL,   -- of the session that it came from, or 0
+    thread INTEGER NOT NULL,    -- of its conversation, or 0
+    before INTEGER NOT NULL,    -- the note before it in its conversation, or 0
+    at INTEGER NOT NULL,        -- the time at which it was said, in microseconds since 1970
+    expires INTEGER,
+    replaces TEXT,              -- the id of the note that it is a new version of
+    has_lifetime INTEGER,       -- 1 if it expires or replaces
+    said_by TEXT,
+    steps TEXT,                 -- the steps of the session that it came from
+    text TEXT NOT NULL
+);
+CREATE UNIQUE INDEX note_ids ON notes(id);
+CREATE INDEX note_sessions ON notes(session) WHERE session != 0;
+CREATE INDEX note_lifetimes ON notes(doc) WHERE has_lifetime = 1;
+CREATE TABLE names(
+    name INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,      -- 1 path, 2 session, 3 conversation
+    text TEXT NOT NULL,
+    last INTEGER NOT NULL       -- the newest note of a conversation
+);
+CREATE UNIQUE INDEX name_texts ON names(kind, text);
+CREATE INDEX thread_ends ON names(last) WHERE kind = 3;
+CREATE TABLE forgotten(
+    id TEXT PRIMARY KEY,
+    doc INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    change INTEGER NOT NULL
+);
+CREATE INDEX forgotten_changes ON forgotten(change);
+CREATE TABLE segments(
+    first INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    facts BLOB NOT NULL         -- of each note from first to last
+);
+CREATE TABLE postings(
+    term TEXT NOT NULL,
+    first INTEGER NOT NULL,     -- of the segment
+    list BLOB NOT NULL,
+    PRIMARY KEY(term, first)
+) WITHOUT ROWID;
+CREATE TABLE counts(
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+);
+";
+
+/// Opens the database in a directory, and creates both if they are missing.
+pub(super) fn open(directory: &Path) -> Result<Connection> {
+    std::fs::create_dir_all(directory)
+        .map_err(|error| NoteError::Io(format!("cannot create {}: {error}", directory.display())))?;
+    let connection = Connection::open(directory.join(FILE))?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // A file of others must not run its triggers and views with rights of this program.
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "secure_delete", true)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if (application, tables) == (0, 0) {
+        create(&connection)?;
+    }
+    check(&connection)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    if count(&connection, "analysis")? != ANALYSIS_VERSION {
+        drop_index(&connection)?;
+    }
+    Ok(connection)
+}
+
+fn create(connection: &Connection) -> Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    // Another process may have been faster.
+    if tables == 0 {
+        connection.execute_batch(TABLES)?;
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+        connection.pragma_update(None, "user_version", VERSION)?;
+        set_count(connection, "analysis", ANALYSIS_VERSION)?;
+    }
+    connection.execute_batch("COMMIT")?;
+    Ok(())
+}
+
+/// Checks that the file is a memory of this version, with these tables and no others.
+fn check(connection: &Connection) -> Result<()> {
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application != APPLICATION {
+        return Err(NoteError::Damaged("the file is no memory of rath".to_owned()));
+    }
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version != VERSION {
+        return Err(NoteError::Damaged(format!(
+            "the memory has version {version}; this program reads version {VERSION}"
+        )));
+    }
+    let mut query = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")?;
+    let found: Vec<String> = query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let wanted: Vec<&str> = TABLES.split(";\n").filter(|sql| !sql.is_empty()).collect();
+    if found != wanted {
+        return Err(NoteError::Damaged("the tables of the memory are not those of rath".to_owned()));
+    }
+    Ok(())
+}
+
+/// Removes an index that was made by other rules. The next search makes a new one.
+fn drop_index(connection: &Connection) -> Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE; DELETE FROM segments; DELETE FROM postings; COMMIT")?;
+    set_count(connection, "analysis", ANALYSIS_VERSION)
+}

@@ -1,0 +1,225 @@
+//! The handle to a collection of notes.
+
+#[cfg(feature = "sqlite")]
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::Result;
+use crate::note::{Note, NoteId, NotePath};
+use crate::ram::RamNotes;
+#[cfg(feature = "sqlite")]
+use crate::sqlite::SqliteNotes;
+
+/// A collection of notes. All calls block.
+///
+/// ```
+/// use rath_memory::{Note, NoteStore, Query};
+///
+/// let notes = NoteStore::in_process();
+/// notes.remember(&[Note::new("The user works mostly in Python."), Note::new("Deploy on Mondays only.")])?;
+/// let hits = notes.recall(&Query::new("when do we deploy?"))?;
+/// assert_eq!(hits[0].note.text, "Deploy on Mondays only.");
+/// assert!(notes.recall(&Query::new("favourite food"))?.is_empty());
+/// # Ok::<(), rath_memory::NoteError>(())
+/// ```
+pub struct NoteStore(Mutex<Box<dyn Shelf>>);
+
+/// A moment in the life of a store: all notes that were written up to then.
+///
+/// Returned by [`NoteStore::remember`], for [`Query::as_of`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub u32);
+
+/// A question to a [`NoteStore`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Query {
+    /// The question.
+    pub text: String,
+    /// The most notes to find.
+    pub limit: usize,
+    /// The paths to search below; none means all.
+    pub under: Vec<NotePath>,
+    /// The position up to which notes are found.
+    pub as_of: Option<Position>,
+    /// The session that asks. Of its own notes, those in `own` are found.
+    pub session: Option<String>,
+    /// Notes of the session that are found, also those after `as_of`.
+    pub own: Vec<NoteId>,
+    /// The present time, in microseconds since 1970, by which notes have expired or not.
+    pub now: i64,
+}
+
+impl Query {
+    /// Makes a question that finds at most 8 notes.
+    pub fn new(text: impl Into<String>) -> Self {
+        Query { text: text.into(), limit: 8, under: Vec::new(), as_of: None, session: None, own: Vec::new(), now: 0 }
+    }
+
+    /// Sets the most notes to find.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Searches below this path; several paths add up.
+    pub fn under(mut self, path: NotePath) -> Self {
+        self.under.push(path);
+        self
+    }
+
+    /// Finds only notes that were written up to a position.
+    pub fn as_of(mut self, position: Position) -> Self {
+        self.as_of = Some(position);
+        self
+    }
+
+    /// Names the session that asks, and those of its notes that are found.
+    pub fn session(mut self, session: impl Into<String>, own: Vec<NoteId>) -> Self {
+        self.session = Some(session.into());
+        self.own = own;
+        self
+    }
+
+    /// Sets the present time, in microseconds since 1970.
+    pub fn now(mut self, micros: i64) -> Self {
+        self.now = micros;
+        self
+    }
+}
+
+impl From<&str> for Query {
+    fn from(text: &str) -> Self {
+        Query::new(text)
+    }
+}
+
+impl From<String> for Query {
+    fn from(text: String) -> Self {
+        Query::new(text)
+    }
+}
+
+/// A note that was found.
+///
+/// Returned by [`NoteStore::recall`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Hit {
+    /// The note.
+    pub note: Note,
+    /// The higher, the better it fits. Scores of one question can be compared.
+    pub score: f32,
+    /// The note itself has a word of the question; otherwise it was found by the notes next to it.
+    pub has_words: bool,
+    /// Other notes with the same text that were found with it.
+    pub duplicates: Vec<NoteId>,
+}
+
+/// The state of a note.
+///
+/// Returned by [`NoteStore::read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The note is there.
+    Note(Box<Note>),
+    /// The note was forgotten, at this time in microseconds since 1970.
+    Forgotten(i64),
+    /// There never was such a note.
+    Unknown,
+}
+
+/// A place that notes are stored in.
+pub(crate) trait Shelf: Send {
+    fn remember(&mut self, notes: &[Note]) -> Result<Position>;
+    fn recall(&mut self, query: &Query) -> Result<Vec<Hit>>;
+    fn read(&mut self, id: &NoteId) -> Result<Lookup>;
+    fn list(&mut self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>>;
+    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>>;
+    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>>;
+    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>>;
+    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>>;
+    fn position(&mut self) -> Result<Position>;
+}
+
+impl NoteStore {
+    /// Makes a store that lasts as long as the process.
+    pub fn in_process() -> Self {
+        NoteStore(Mutex::new(Box::new(RamNotes::new())))
+    }
+
+    /// Opens the store in a directory, and creates both if they are missing.
+    #[cfg(feature = "sqlite")]
+    pub fn open(directory: &Path) -> Result<Self> {
+        Ok(NoteStore(Mutex::new(Box::new(SqliteNotes::open(directory)?))))
+    }
+
+    /// Writes notes, all or none. They are durable when this returns.
+    ///
+    /// A note whose id is known, or was forgotten, is not written again.
+    pub fn remember(&self, notes: &[Note]) -> Result<Position> {
+        notes.iter().try_for_each(Note::check)?;
+        self.shelf().remember(notes)
+    }
+
+    /// Finds notes for a question, best first. Of notes with equal texts, the best is returned and names the others.
+    ///
+    /// A note is found if it, or a note next to it in its thread, has a word of the question. None is found otherwise.
+    pub fn recall(&self, query: &Query) -> Result<Vec<Hit>> {
+        self.shelf().recall(query)
+    }
+
+    /// Reads a note.
+    pub fn read(&self, id: &NoteId) -> Result<Lookup> {
+        self.shelf().read(id)
+    }
+
+    /// Lists notes below these paths, or all, oldest first, after a position.
+    pub fn list(&self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>> {
+        self.shelf().list(under, after, limit)
+    }
+
+    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    ///
+    /// Neither the files nor the index hold any of their text afterwards.
+    pub fn forget(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        self.shelf().forget(ids, now)
+    }
+
+    /// Removes all notes of a session for good.
+    pub fn forget_session(&self, session: &str, now: i64) -> Result<Vec<NoteId>> {
+        let mut shelf = self.shelf();
+        let ids = shelf.of_session(session)?;
+        shelf.forget(&ids, now)
+    }
+
+    /// Removes all notes for good that were said before a time.
+    pub fn forget_before(&self, micros: i64, now: i64) -> Result<Vec<NoteId>> {
+        let mut shelf = self.shelf();
+        let ids = shelf.said_before(micros)?;
+        shelf.forget(&ids, now)
+    }
+
+    /// Removes all notes for good whose time is over.
+    pub fn forget_expired(&self, now: i64) -> Result<Vec<NoteId>> {
+        let mut shelf = self.shelf();
+        let ids = shelf.expired(now)?;
+        // Every write comes here, and forgetting reads the index and empties the log.
+        if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, now) }
+    }
+
+    /// Returns the present position.
+    pub fn position(&self) -> Result<Position> {
+        self.shelf().position()
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Box<dyn Shelf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for NoteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NoteStore")
+    }
+}

@@ -1,0 +1,95 @@
+//! The notes that a question may find.
+
+use std::collections::HashSet;
+
+use crate::docs::{Docs, Visible};
+use crate::note::Note;
+use crate::postings::Doc;
+use crate::search::Match;
+use crate::store::Hit;
+
+/// The facts about versions and times of notes, for all notes that have any.
+#[derive(Default)]
+pub(crate) struct Lifetimes {
+    /// A note, and its new version.
+    pub(crate) replaced: Vec<(Doc, Doc)>,
+    /// A time in microseconds since 1970, and the note that expires then.
+    pub(crate) expiring: Vec<(i64, Doc)>,
+}
+
+/// The parts of a question that decide which notes are in view, as numbers.
+pub(crate) struct ViewRequest {
+    pub(crate) last: Doc,
+    /// The session that asks, or 0.
+    pub(crate) session: u32,
+    pub(crate) own: HashSet<Doc>,
+    /// The paths to search below, sorted; None means all.
+    pub(crate) paths: Option<Vec<u32>>,
+    pub(crate) now: i64,
+}
+
+impl Lifetimes {
+    /// Returns the notes that are in view.
+    pub(crate) fn visible(&self, docs: &Docs, request: &ViewRequest) -> Visible {
+        let mut without: Vec<Doc> = match request.session {
+            0 => Vec::new(),
+            session => docs.of_session(session).into_iter().filter(|doc| !request.own.contains(doc)).collect(),
+        };
+        let expired = self.expiring.iter().filter(|(expires, _)| *expires <= request.now);
+        without.extend(expired.map(|(_, doc)| *doc));
+        without.extend(request.paths.iter().flat_map(|paths| docs.not_under(paths)));
+        let mut also: Vec<Doc> = request.own.iter().filter(|doc| **doc > request.last).copied().collect();
+        also.sort_unstable();
+        without.sort_unstable();
+        also.retain(|doc| without.binary_search(doc).is_err());
+        let mut visible = Visible { last: request.last, without, also };
+        let replaced: Vec<Doc> =
+            self.replaced.iter().filter(|(_, new)| visible.contains(docs, *new)).map(|(old, _)| *old).collect();
+        visible.without.extend(&replaced);
+        visible.without.sort_unstable();
+        visible.without.dedup();
+        visible.also.retain(|doc| !replaced.contains(doc));
+        visible
+    }
+
+    /// Forgets about notes that are gone.
+    pub(crate) fn remove(&mut self, gone: &HashSet<Doc>) {
+        self.replaced.retain(|(old, new)| !gone.contains(old) && !gone.contains(new));
+        self.expiring.retain(|(_, doc)| !gone.contains(doc));
+    }
+}
+
+/// Returns the most notes to search for, so that `limit` are left without those whose text is the same.
+pub(crate) fn search_limit(limit: usize) -> usize {
+    limit.saturating_mul(2).saturating_add(16)
+}
+
+/// Collects what was found, best first: each text once.
+pub(crate) struct Hits {
+    limit: usize,
+    list: Vec<Hit>,
+}
+
+impl Hits {
+    pub(crate) fn new(limit: usize) -> Self {
+        Hits { limit, list: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, note: Note, found: Match) {
+        if let Some(known) = self.list.iter_mut().find(|hit| hit.note.text == note.text) {
+            known.duplicates.push(note.id);
+        } else {
+            let Match { score, has_words, .. } = found;
+            self.list.push(Hit { note, score, has_words, duplicates: Vec::new() });
+        }
+    }
+
+    /// Returns true if no more notes are wanted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= self.limit
+    }
+
+    pub(crate) fn finish(self) -> Vec<Hit> {
+        self.list
+    }
+}

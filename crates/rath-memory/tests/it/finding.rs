@@ -1,0 +1,177 @@
+//! Notes that are found, and questions that find nothing.
+
+use rath_memory::{NoteStore, Query};
+
+use crate::{note, recall};
+
+/// Returns the notes that a question finds among others.
+fn found(notes: &[(&str, &str)], question: &str) -> String {
+    let store = NoteStore::in_process();
+    let notes: Vec<_> = notes.iter().map(|(name, text)| note(name, text)).collect();
+    store.remember(&notes).expect("written");
+    recall(&store, &Query::new(question)).join(" ")
+}
+
+const NOTES: [(&str, &str); 16] = [
+    ("python", "The user works mostly in Python."),
+    ("deploy", "We deploy on Mondays; never deploy on a Friday."),
+    ("parser", "parse_config in src/config.rs panics when the file is empty"),
+    ("http", "HTTPServer2 listens on port 8080 and serves the metrics endpoint"),
+    ("cpp", "The renderer is written in C++ and has to stay so"),
+    ("csharp", "The launcher is written in C#"),
+    ("borrow", "error[E0382]: borrow of moved value `session`"),
+    ("cat", "我的猫叫咪咪，今年三岁。"),
+    ("beijing", "用户住在北京，喜欢喝绿茶"),
+    ("meeting", "会議は毎週月曜日の朝に行います。"),
+    ("sushi", "田中さんは寿司とラーメンが好きです。"),
+    ("seoul", "사용자는 서울에 살고 파이썬을 좋아합니다."),
+    ("coffee", "김 대리는 아침마다 커피를 마십니다."),
+    ("mixed", "我们用Kubernetes部署服务，集群在东京"),
+    ("cafe", "They met at the Café Müller in Zürich."),
+    ("trip", "Last spring we went to the mountains and bought a tent."),
+];
+
+#[test]
+fn questions_in_any_script_find_their_note() {
+    for (question, first) in [
+        ("Which language does the user work in? Python?", "python"),
+        ("deployment on Fridays", "deploy"),
+        ("parseConfig", "parser"),
+        ("parse config panic", "parser"),
+        ("config.rs", "parser"),
+        ("http server", "http"),
+        ("HttpServer2", "http"),
+        ("port 8080", "http"),
+        ("C++", "cpp"),
+        ("c#", "csharp"),
+        ("E0382", "borrow"),
+        ("猫", "cat"),
+        ("猫叫什么名字", "cat"),
+        ("北京绿茶", "beijing"),
+        ("会議はいつですか", "meeting"),
+        ("月曜日", "meeting"),
+        ("ラーメン", "sushi"),
+        ("ﾗｰﾒﾝ", "sushi"),
+        ("파이썬", "seoul"),
+        ("서울에서 사는 사람", "seoul"),
+        ("커피", "coffee"),
+        ("kubernetes 部署", "mixed"),
+        ("東京的集群", "mixed"),
+        ("cafe muller zurich", "cafe"),
+        ("When did we go to buy tents?", "trip"),
+        ("mountain trips", "trip"),
+    ] {
+        let found = found(&NOTES, question);
+        assert_eq!(found.split(' ').next(), Some(first), "{question}: {found}");
+    }
+}
+
+#[test]
+fn a_question_without_a_match_finds_nothing() {
+    for question in [
+        "",
+        "the of and",
+        "What is it?",
+        "preferred programming language",
+        "quantum chromodynamics",
+        "火星",
+        "ロケット",
+        "축구",
+        "🚀",
+        "   \n",
+        "z",
+    ] {
+        assert_eq!(found(&NOTES, question), "", "{question}");
+    }
+}
+
+#[test]
+fn a_word_that_every_note_has_is_no_match() {
+    let notes: Vec<(String, String)> =
+        (0..200).map(|nth| (nth.to_string(), format!("The user has the number {nth} in the list"))).collect();
+    let notes: Vec<(&str, &str)> = notes.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    assert_eq!(found(&notes, "Which food does the user eat?"), "");
+    assert_eq!(found(&notes, "number 17"), "17");
+}
+
+#[test]
+fn an_answer_is_found_by_the_question_before_it() {
+    let store = NoteStore::in_process();
+    let talk = [("q", "What is your favourite food?"), ("a", "Sushi, definitely!"), ("b", "Let us go on Sunday then.")];
+    let talk: Vec<_> = talk.iter().map(|(name, text)| note(name, text).thread("talk")).collect();
+    store.remember(&talk).expect("written");
+    store.remember(&[note("other", "The build is green.")]).expect("written");
+    assert_eq!(recall(&store, &Query::new("favourite food")), ["q", "a", "b"]);
+    let hits = store.recall(&Query::new("favourite food")).expect("an answer");
+    assert_eq!(hits.iter().map(|hit| hit.has_words).collect::<Vec<_>>(), [true, false, false]);
+}
+
+#[test]
+fn the_speaker_the_date_and_the_path_of_a_note_count() {
+    let store = NoteStore::in_process();
+    // 2023-05-08 and 2024-01-31.
+    let notes = [
+        note("ann", "I adopted a dog").said_by("Ann").at(1_683_504_000_000_000),
+        note("ben", "I adopted a cat").said_by("Ben").at(1_706_659_200_000_000),
+        {
+            let mut note = note("ship", "run the script");
+            note.path = "memory://shared/deployment/steps".parse().expect("a path");
+            note
+        },
+    ];
+    store.remember(&notes).expect("written");
+    for (question, first) in [
+        ("What did Ann adopt?", "ann"),
+        ("What did Ben adopt?", "ben"),
+        ("adopted in May 2023", "ann"),
+        ("adopted in January", "ben"),
+        ("deployment steps", "ship"),
+    ] {
+        assert_eq!(recall(&store, &Query::new(question)).first().map(String::as_str), Some(first), "{question}");
+    }
+}
+
+#[test]
+fn equal_texts_are_one_hit_that_names_the_others() {
+    let store = NoteStore::in_process();
+    let twice = [note("one", "Use tabs."), note("two", "Use tabs."), note("three", "Use tabs or spaces.")];
+    store.remember(&twice).expect("written");
+    let hits = store.recall(&Query::new("tabs")).expect("an answer");
+    let hits: Vec<_> = hits.iter().map(|hit| (hit.note.id.as_str(), hit.duplicates.len())).collect();
+    assert_eq!(hits, [("two", 1), ("three", 0)]);
+}
+
+#[test]
+fn a_new_version_is_found_instead_of_the_old_one() {
+    let store = NoteStore::in_process();
+    let before = store.remember(&[note("old", "The server runs on port 80.")]).expect("written");
+    store
+        .remember(&[note("new", "The server runs on port 443.").replaces("old".parse().expect("an id"))])
+        .expect("written");
+    assert_eq!(recall(&store, &Query::new("server port")), ["new"]);
+    assert_eq!(recall(&store, &Query::new("server port").as_of(before)), ["old"]);
+}
+
+#[test]
+fn a_note_that_expired_is_not_found() {
+    let store = NoteStore::in_process();
+    store.remember(&[note("short", "The token is valid today.").expires(1_000)]).expect("written");
+    assert_eq!(recall(&store, &Query::new("token").now(999)), ["short"]);
+    assert!(recall(&store, &Query::new("token").now(1_000)).is_empty());
+}
+
+#[test]
+fn hostile_notes_and_questions_are_no_trouble() {
+    let store = NoteStore::in_process();
+    assert!(store.remember(&[note("empty", " \n")]).is_err());
+    assert!(store.remember(&[note("long", &"x ".repeat(40_000))]).is_err());
+    assert!(store.remember(&[note("self", "text").replaces("self".parse().expect("an id"))]).is_err());
+    let long = "wort ".repeat(12_000);
+    store.remember(&[note("full", &long), note("odd", "\u{0}\u{202e}\u{feff} ok \u{10ffff}")]).expect("written");
+    for question in [long.as_str(), "\u{0}", "a'b\"c; DROP TABLE notes", "%_*", &"字".repeat(10_000)] {
+        store.recall(&Query::new(question)).expect("an answer");
+    }
+    for path in ["", "memory://", "memory://else/x", "memory://user//x", "memory://user/../x", "memory://user/a\nb"] {
+        assert!(path.parse::<rath_memory::NotePath>().is_err(), "{path}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Forgotten notes leave no trace but their id.
+
+use std::fs;
+use std::path::Path;
+
+use rath_memory::{Note, NoteStore, Query, Source};
+use rath_test_support::temp_dir;
+
+use crate::{id, note, open, recall};
+
+/// The number of notes that are forgotten, and of those that stay.
+const NOTES: usize = 1_000;
+
+/// Returns a word that is in one note only, spelled so that no stemmer changes it.
+fn rare(nth: usize) -> String {
+    format!("qx{}zk", nth.to_string().bytes().map(|digit| (b'a' + digit - b'0') as char).collect::<String>())
+}
+
+fn secret(nth: usize) -> Note {
+    let text = format!("The password of {} was changed by Martha, 秘密{} too", rare(nth), rare(nth));
+    note(format!("secret{nth}"), &text)
+        .at(1_000_000)
+        .thread(format!("secrets {}", nth / 10))
+        .said_by(format!("Teller{}", rare(nth)))
+}
+
+fn public(nth: usize) -> Note {
+    note(format!("public{nth}"), &format!("Plant number{nth} grows in the garden of house{}", nth % 37))
+        .at(9_000_000)
+        .thread(format!("plants {}", nth / 10))
+}
+
+fn files_hold(directory: &Path, text: &str) -> bool {
+    let files = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    files.into_iter().any(|file| {
+        let bytes = fs::read(file).expect("a file");
+        bytes.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
+    })
+}
+
+fn forget_in_every_way(extra: usize) {
+    let directory = temp_dir();
+    let store = open(directory.path());
+    let reader = open(directory.path());
+    let mut notes: Vec<Note> = Vec::new();
+    for nth in 0..NOTES {
+        let mut secret = secret(nth);
+        if nth % 4 == 1 {
+            secret.source = Some(Source::new("spilled", vec!["ab".to_owned()]));
+        }
+        if nth % 4 == 2 {
+            secret.at = 10;
+        }
+        notes.extend([secret, public(nth)]);
+    }
+    notes.extend((0..extra).map(|nth| public(NOTES + nth)));
+    store.remember(&notes).expect("written");
+    let questions: Vec<Query> =
+        (0..NOTES).step_by(50).map(|nth| Query::new(format!("plants number{nth} house{}", nth % 37))).collect();
+    let only_public = NoteStore::in_process();
+    let public: Vec<Note> = notes.iter().filter(|note| note.id.as_str().starts_with("public")).cloned().collect();
+    only_public.remember(&public).expect("written");
+    assert!(!recall(&reader, &Query::new(rare(17))).is_empty());
+    assert!(files_hold(directory.path(), &rare(17)));
+
+    // By id, by session, by age, and by question.
+    let ids: Vec<_> = (0..NOTES).step_by(4).map(|nth| id(format!("secret{nth}"))).collect();
+    assert_eq!(store.forget(&ids, 7).expect("forgotten").len(), NOTES / 4);
+    assert_eq!(store.forget_session("spilled", 7).expect("forgotten").len(), NOTES / 4);
+    assert_eq!(store.forget_before(20, 7).expect("forgotten").len(), NOTES / 4);
+    let rest: Vec<_> = store.recall(&Query::new("passwords that Martha changed").limit(NOTES)).expect("an answer");
+    let rest: Vec<_> = rest.into_iter().map(|hit| hit.note.id).collect();
+    assert_eq!(store.forget(&rest, 7).expect("forgotten").len(), NOTES / 4);
+
+    let reopened = open(directory.path());
+    for store in [&store, &reader, &reopened] {
+        for question in
+            ["password", "passwords changed", "changing a password", "Martha", "秘密", "what did Martha change"]
+        {
+            assert!(recall(store, &Query::new(question).limit(50)).is_empty(), "{question}");
+        }
+        for nth in (0..NOTES).step_by(9) {
+            assert!(recall(store, &Query::new(rare(nth))).is_empty());
+            assert!(recall(store, &Query::new(format!("what did Teller{} say", rare(nth)))).is_empty());
+        }
+        // What else was known is found as if the forgotten had never been there.
+        for question in &questions {
+            let found = |store: &NoteStore| -> Vec<_> {
+                let hits = store.recall(question).expect("an answer");
+                hits.into_iter().map(|hit| (hit.note.text, hit.score.to_bits())).collect()
+            };
+            assert_eq!(found(store), found(&only_public));
+        }
+        assert_eq!(store.read(&id("secret4")).expect("read"), rath_memory::Lookup::Forgotten(7));
+    }
+    for text in ["password", "Martha", "秘密", "Teller", "secrets ", "spilled"] {
+        assert!(!files_hold(directory.path(), text), "{text}");
+    }
+    for nth in (0..NOTES).step_by(9) {
+        assert!(!files_hold(directory.path(), &rare(nth)), "{}", rare(nth));
+    }
+    // A run that is committed again does not bring them back.
+    store.remember(&notes).expect("written");
+    assert!(recall(&store, &Query::new("password")).is_empty());
+}
+
+#[test]
+fn forgotten_notes_are_in_no_answer_and_no_file() {
+    forget_in_every_way(0);
+}
+
+#[test]
+fn forgotten_notes_are_in_no_segment() {
+    forget_in_every_way(3_000);
+}
+
+#[test]
+fn an_old_version_does_not_come_back() {
+    let store = NoteStore::in_process();
+    store
+        .remember(&[
+            note("old", "port 80"),
+            note("new", "port 81").replaces(id("old")),
+            note("newest", "port 82").replaces(id("new")),
+        ])
+        .expect("written");
+    assert_eq!(store.forget(&[id("new")], 1).expect("forgotten").len(), 3);
+    assert!(recall(&store, &Query::new("port")).is_empty());
+}

@@ -1,0 +1,83 @@
+//! Files of others: they are refused or read, and never stop the program.
+
+use rath_memory::{NoteStore, Position, Query};
+use rath_test_support::temp_dir;
+use rusqlite::Connection;
+
+use crate::{id, note, open};
+
+/// Writes enough notes that there is a segment, and some after it.
+fn filled() -> (rath_test_support::TempDir, Connection) {
+    let directory = temp_dir();
+    let store = open(directory.path());
+    let notes: Vec<_> = (0..2_500).map(|nth| note(nth, &format!("plant number{nth} grows")).thread("t")).collect();
+    store.remember(&notes[..2_200]).expect("written");
+    store.remember(&notes[2_200..]).expect("written");
+    drop(store);
+    let file = Connection::open(directory.path().join("notes.db")).expect("a database");
+    (directory, file)
+}
+
+#[test]
+fn damaged_rows_are_errors_or_harmless() {
+    for damage in [
+        "UPDATE postings SET list = randomblob(length(list))",
+        "UPDATE postings SET list = zeroblob(100000)",
+        "UPDATE postings SET list = list || list",
+        "UPDATE postings SET first = 4000000000",
+        "UPDATE segments SET last = 4000000000",
+        "UPDATE segments SET last = 2100",
+        "UPDATE segments SET first = 7",
+        "UPDATE segments SET facts = randomblob(length(facts))",
+        "UPDATE segments SET facts = zeroblob(0)",
+        "DELETE FROM segments",
+        "DELETE FROM postings",
+        "UPDATE notes SET doc = 4000000000 WHERE doc = 2499",
+        "UPDATE notes SET doc = -1 WHERE doc = 2499",
+        "UPDATE notes SET before = 2499, thread = 77777",
+        "UPDATE notes SET before = doc",
+        "UPDATE notes SET path = 999",
+        "UPDATE notes SET id = 'two words' WHERE doc = 3",
+        "UPDATE notes SET text = zeroblob(30)",
+        "UPDATE names SET text = '../..', last = 4000000000",
+        "UPDATE counts SET value = 9000000000000",
+        "UPDATE counts SET value = -5",
+        "DELETE FROM counts",
+        "UPDATE notes SET has_lifetime = 1, replaces = id",
+        "INSERT INTO forgotten SELECT id, doc, 1, 99999999 FROM notes",
+    ] {
+        let (directory, file) = filled();
+        file.execute_batch(damage).expect("it is a statement");
+        drop(file);
+        let Ok(store) = NoteStore::open(directory.path()) else { continue };
+        for question in ["plants that grow", "number7", "number2400"] {
+            let _ = store.recall(&Query::new(question).limit(20));
+            let _ = store.recall(&Query::new(question).as_of(Position(1_000)).session("s", vec![id(3)]));
+        }
+        let _ = store.list(&[], Position(0), 10);
+        let _ = store.remember(&[note("new", "another plant").thread("t")]);
+        let _ = store.forget(&[id(5), id(2_400)], 1);
+        let _ = store.recall(&Query::new("plant"));
+    }
+}
+
+#[test]
+fn other_databases_and_other_tables_are_refused() {
+    for (statement, reason) in [
+        ("PRAGMA application_id = 1", "no memory of rath"),
+        ("PRAGMA user_version = 9", "version 9"),
+        ("CREATE TABLE extra(x)", "not those of rath"),
+        ("CREATE TRIGGER t AFTER INSERT ON notes BEGIN DELETE FROM forgotten; END", "not those of rath"),
+        ("CREATE VIEW v AS SELECT 1", "not those of rath"),
+    ] {
+        let (directory, file) = filled();
+        file.execute_batch(statement).expect("it is a statement");
+        drop(file);
+        let error = NoteStore::open(directory.path()).expect_err("it is refused").to_string();
+        assert!(error.contains(reason), "{statement}: {error}");
+    }
+    let directory = temp_dir();
+    std::fs::write(directory.path().join("notes.db"), "no database at all, but a text of some length")
+        .expect("written");
+    assert!(NoteStore::open(directory.path()).is_err());
+}
