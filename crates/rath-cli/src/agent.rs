@@ -17,8 +17,9 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
+use crate::memories;
 use crate::output::{self, Exit, Failure};
-use crate::sandboxes::{self, print_sandbox_with, refuse_home, usable_sandbox};
+use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
@@ -50,6 +51,12 @@ pub(crate) struct AgentArgs {
     /// scripts, or `full` with `--sandbox local:..`
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
+    /// The memory of the agent, such as local:.rath/memory. Default: none
+    ///
+    /// Notes that fit a prompt are shown to the model with it, and what you and the model say is written to the memory after
+    /// the run. `rath memory` shows and removes notes.
+    #[arg(long, value_name = "MEMORY")]
+    memory: Option<String>,
     /// The number of times that the model may be asked
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
@@ -99,7 +106,7 @@ pub(crate) fn secrets() -> Secrets {
 
 impl AgentArgs {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>, mode: Option<Mode>) -> Self {
-        AgentArgs { model, system, sandbox, network: false, mode, turns: DEFAULT_TURNS, json: false }
+        AgentArgs { model, system, sandbox, network: false, mode, memory: None, turns: DEFAULT_TURNS, json: false }
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
@@ -111,11 +118,13 @@ impl AgentArgs {
             (None, Some(text)) => text.clone(),
             (None, None) => DEFAULT_SYSTEM.into(),
         };
-        let agent = Agent::new(system, &provider).turns(self.turns);
-        Ok(match self.sandbox(session)? {
-            None => agent,
-            Some(_) => agent.tools(builtin::all()),
-        })
+        let sandbox = self.sandbox(session)?;
+        let mut agent = Agent::new(system, &provider).turns(self.turns);
+        if let Some(uri) = &self.memory {
+            let memory = memories::open_for_agent(uri, sandbox.as_ref().and_then(Sandbox::directory)).await?;
+            agent = agent.memory(&memory).commit_on_run();
+        }
+        Ok(if sandbox.is_some() { agent.tools(builtin::all()) } else { agent })
     }
 
     async fn provider(&self) -> Result<Provider, Failure> {
@@ -201,6 +210,15 @@ impl AgentArgs {
         }
     }
 
+    /// Fails if the directory of a new session is not there.
+    pub(crate) fn require_directory(&self) -> Result<(), Failure> {
+        let sandbox = self.sandbox(None)?;
+        match sandbox.as_ref().and_then(Sandbox::directory) {
+            Some(directory) => Ok(rath::sandbox::Root::open(directory).map(drop)?),
+            None => Ok(()),
+        }
+    }
+
     /// Opens the sandbox that tools run in; none if the agent has no tools.
     fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
         let recorded = session.and_then(Session::place);
@@ -236,9 +254,10 @@ impl AgentArgs {
             value.iter().map(|value| format!(" --{name} {}", output::quote(value))).collect::<String>()
         };
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
+        let memory = option("memory", &self.memory);
         let network = if self.network { " --network" } else { "" };
         let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
-        format!("--model {}{system}{sandbox}{network}{mode}", output::quote(&self.model))
+        format!("--model {}{system}{sandbox}{network}{mode}{memory}", output::quote(&self.model))
     }
 
     /// Opens a stored session to continue it, unless something changed since its last turn.
@@ -309,15 +328,15 @@ impl AgentArgs {
         }
         let lacks_tool =
             |difference: &Difference| matches!(difference, Difference::Tool { change: ToolChange::Missing, .. });
-        let is_place = |difference: &Difference| matches!(difference, Difference::Place { .. });
         let hint = match &self.sandbox {
             None if certificate.differences().iter().all(lacks_tool) => {
                 format!("`{command} --sandbox isolated:.` gives the agent its tools")
             }
-            None if certificate.differences().iter().any(is_place) => {
-                format!("`{command} --sandbox isolated:. --anyway` continues in this directory (this is recorded)")
+            None => {
+                let (options, effect) = anyway_options(certificate);
+                format!("`{command} {options}` {effect}")
             }
-            _ => format!("`{command} --anyway` continues (this is recorded)"),
+            Some(_) => format!("`{command} --anyway` continues (this is recorded)"),
         };
         Err(Failure::new(changes, hint).with_exit(Exit::Differs))
     }
@@ -381,6 +400,21 @@ fn unattended_mode(sandbox: &Sandbox) -> Mode {
 pub(crate) fn has_begun(session: &Session) -> bool {
     let is_begin = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Adopted(_));
     session.as_record().newest_first().any(|step| is_begin(step.chunk()))
+}
+
+/// Returns the options with which a session continues despite its differences, and their effect, for a hint.
+pub(crate) fn anyway_options(certificate: &Certificate) -> (String, &'static str) {
+    let place = certificate.differences().iter().find_map(|difference| match difference {
+        Difference::Place { place, .. } => Some(place),
+        _ => None,
+    });
+    match place {
+        Some(place) => {
+            let sandbox = in_current_directory(place);
+            (format!("--sandbox {sandbox} --anyway"), "continues in this directory (this is recorded)")
+        }
+        None => ("--anyway".to_owned(), "continues (this is recorded)"),
+    }
 }
 
 /// Describes what changed since the last turn, one line for each change if there are several.

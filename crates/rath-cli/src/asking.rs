@@ -86,6 +86,24 @@ pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) 
     }
 }
 
+/// Asks the person at the terminal a question about something that cannot be undone. Without an answer it is not done.
+pub(crate) async fn confirm(question: &str) -> bool {
+    // What was typed before is no answer.
+    keyboard::discard_typed();
+    loop {
+        output::prompt(&format!("{question}  y: yes  n: no\n> "));
+        let Some(line) = read_line(&Cancel::new()).await else {
+            output::message!("");
+            return false;
+        };
+        match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "n" | "no" => return false,
+            _ => output::message!("not understood"),
+        }
+    }
+}
+
 /// Returns all that a call will do: the whole command, or the changes to a file.
 fn shown_text(question: &Question) -> String {
     let arguments = question.call.arguments.as_str().unwrap_or_default();

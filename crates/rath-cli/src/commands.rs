@@ -16,6 +16,7 @@ pub(crate) mod gc;
 pub(crate) mod import;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod render;
 pub(crate) mod replay;

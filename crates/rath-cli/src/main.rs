@@ -9,6 +9,7 @@ mod escape;
 mod events;
 mod hidden;
 mod json;
+mod memories;
 mod output;
 mod retention;
 mod sandboxes;
@@ -25,8 +26,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bisect, blame, check, checkout, config, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge,
-    render, replay, restore, resume, review, run, salvage, show, verify,
+    adopt, bisect, blame, check, checkout, config, cost, demo, diff, export, forget, fork, gc, import, log, ls, memory,
+    merge, render, replay, restore, resume, review, run, salvage, show, verify,
 };
 use crate::output::{CommandResult, EXIT_CODES, Failure};
 
@@ -66,6 +67,7 @@ enum Command {
     Import(import::ImportArgs),
     Forget(forget::ForgetArgs),
     Gc(gc::GcArgs),
+    Memory(memory::MemoryArgs),
     Config(config::ConfigArgs),
 }
 
@@ -114,6 +116,7 @@ async fn run(command: Command) -> CommandResult {
             Command::Import(args) => import::run(&args).await,
             Command::Forget(args) => forget::run(&args).await,
             Command::Gc(args) => gc::run(&args).await,
+            Command::Memory(args) => memory::run(&args).await,
             Command::Config(args) => config::run(&args),
         }
     }))

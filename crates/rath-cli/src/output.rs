@@ -34,6 +34,11 @@ pub(crate) fn has_secrets(text: &str) -> bool {
     SECRETS.hide(text).is_some()
 }
 
+/// Hides the secrets of the user in a text.
+pub(crate) fn hide_secrets(text: String) -> String {
+    SECRETS.hide(&text).unwrap_or(text)
+}
+
 /// The exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
@@ -130,6 +135,12 @@ impl From<rath::provider::ProviderError> for Failure {
 
 impl From<rath::sandbox::Error> for Failure {
     fn from(error: rath::sandbox::Error) -> Self {
+        rath::Error::from(error).into()
+    }
+}
+
+impl From<rath::memory::MemoryError> for Failure {
+    fn from(error: rath::memory::MemoryError) -> Self {
         rath::Error::from(error).into()
     }
 }
@@ -333,11 +344,20 @@ pub(crate) fn minute(at: Timestamp) -> String {
     text.unwrap_or_else(|| format!("{} µs", at.0))
 }
 
+/// Returns the day of a time; as a number if it is outside the calendar.
+pub(crate) fn day(at: Timestamp) -> String {
+    at.to_rfc3339().and_then(|time| Some(time.get(..10)?.to_owned())).unwrap_or_else(|| format!("{} µs", at.0))
+}
+
+/// Returns the present time.
+pub(crate) fn now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    Timestamp(i64::try_from(now).unwrap_or_default())
+}
+
 /// Returns a time to the minute, without the date if it is today's.
 pub(crate) fn recent(at: Timestamp) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-    let now = minute(Timestamp(i64::try_from(now).unwrap_or_default()));
-    let text = minute(at);
+    let (text, now) = (minute(at), minute(now()));
     match (text.split_once(' '), now.split_once(' ')) {
         (Some((date, time)), Some((today, _))) if date == today => time.to_owned(),
         _ => text,

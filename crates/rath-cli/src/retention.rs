@@ -1,5 +1,6 @@
 //! The rules by which `rath gc` deletes old sessions, as they are typed or configured.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -30,6 +31,18 @@ pub(crate) struct Size(u64, String);
 
 const AGE_UNITS: [(char, u64); 5] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600), ('w', 7 * 24 * 3600)];
 const SIZE_UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
+
+impl Age {
+    pub(crate) fn duration(&self) -> Duration {
+        self.0
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.1)
+    }
+}
 
 impl FromStr for Age {
     type Err = String;

@@ -32,6 +32,17 @@ pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
     }
 }
 
+/// Returns the URI of the sandbox of a session in the current directory, for a hint.
+pub(crate) fn in_current_directory(place: &str) -> String {
+    match place.split_once(':') {
+        Some((kind @ ("isolated" | "local"), rest)) => {
+            let options = rest.find('?').map_or("", |at| &rest[at..]);
+            output::quote(&format!("{kind}:.{options}"))
+        }
+        _ => "isolated:.".to_owned(),
+    }
+}
+
 /// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
 pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
     print_sandbox_with(sandbox, None, is_chosen, "").await
@@ -55,8 +66,9 @@ pub(crate) async fn print_sandbox_in(sandbox: &Sandbox, directory: &str, is_chos
 
 async fn print_line(sandbox: &Sandbox, directory: &str, is_chosen: bool, permissions: &str) -> Result<(), Failure> {
     let capabilities = sandbox.capabilities().await.map_err(|error| {
+        let is_unavailable = error.kind() == rath::sandbox::ErrorKind::Unavailable;
         let failure = Failure::from(error);
-        if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
+        if is_chosen || !is_unavailable { failure } else { failure.add_hint(UNISOLATED_HINT) }
     })?;
     output::message!("{}{permissions}", describe_sandbox(directory, &capabilities));
     if let Isolation::Landlock(_) = capabilities.isolation {

@@ -10,9 +10,9 @@ use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::turn::Next;
-use rath::{BranchId, ErrorKind, Session, SessionFile, Store, view};
+use rath::{BranchId, ErrorKind, Resumed, Session, SessionFile, Store, view};
 
-use crate::agent::secrets;
+use crate::agent::{anyway_options, secrets};
 use crate::output::{self, CommandResult, Exit, Failure};
 
 /// The store that is used where none is named.
@@ -325,6 +325,18 @@ impl LoadedSession {
         Err(Failure::new(message, "files are recorded when an agent with tools runs in a sandbox"))
     }
 
+    /// Takes the session if only its files differ from the record: the caller records them.
+    pub(crate) fn accept_file_changes(&self, resumed: Resumed) -> Result<Session, Failure> {
+        let (options, effect) = anyway_options(resumed.certificate());
+        resumed.accept_file_changes().map_err(|error| match error.kind() {
+            ErrorKind::Differs => {
+                let options = format!("{} {options}", model_option(&self.session));
+                Failure::from(error).with_hint(format!("{} {effect}", self.resume_other(&self.session, &options)))
+            }
+            _ => self.explain(error),
+        })
+    }
+
     /// Turns an error of an operation on the session's files into a failure with a hint for the command line.
     pub(crate) fn explain(&self, error: rath::Error) -> Failure {
         let kind = error.kind();
@@ -342,10 +354,6 @@ impl LoadedSession {
             ErrorKind::Approval => {
                 let review = self.command("review", "");
                 failure.with_hint(format!("{review} shows what is waiting for you")).with_exit(Exit::Waiting)
-            }
-            ErrorKind::Differs => {
-                let resume = self.resume_other(&self.session, &format!("{} --anyway", model_option(&self.session)));
-                failure.with_hint(format!("{resume} continues (this is recorded)"))
             }
             _ => failure,
         }

@@ -260,9 +260,15 @@ pub fn describe(chunk: &Chunk) -> String {
         }
         Chunk::Restored(it) => format!("{kind} to {}:{}", it.to.short(), describe_effects(&it.effects)),
         Chunk::Memory(it) => match &it.event {
-            MemoryEvent::Remember { text: fact } => format!("remember: {}", preview_text(fact)),
-            MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", preview_text(query), found.len()),
-            MemoryEvent::Commit { entries } => format!("commit: {}", join_names(entries)),
+            MemoryEvent::Remember { text: fact, .. } => format!("remember: {}", preview_text(fact)),
+            MemoryEvent::Recall { query, found, .. } => {
+                format!("recall: {} ({} found)", preview_text(query), found.len())
+            }
+            // A run has many, with names that say nothing.
+            MemoryEvent::Commit { entries, .. } => match entries.len() {
+                1 => "commit: 1 note".to_owned(),
+                count => format!("commit: {count} notes"),
+            },
             MemoryEvent::Forget { entries } => format!("forget: {}", join_names(entries)),
         },
         Chunk::Compressed(it) => {
@@ -336,25 +342,34 @@ pub fn count(number: u64, thing: &str) -> String {
 /// assert_eq!(rath_record::draw::preview("two\n   lines"), "two lines");
 /// ```
 pub fn preview(text: &str) -> String {
+    shorten(text, PREVIEW_COLUMNS)
+}
+
+/// Shortens a text to one line, as [`preview`] does, cut after this many columns.
+///
+/// ```
+/// assert_eq!(rath_record::draw::shorten("two\n   lines", 6), "two l…");
+/// ```
+pub fn shorten(text: &str, columns: usize) -> String {
     let mut line = String::new();
     let mut width = 0;
     // The place to cut if the next piece does not fit: one column is left for the ellipsis.
     let mut cut = 0;
     let words = text.split_whitespace().enumerate();
-    // Only as much as fits is read: a text of ten megabytes must not be folded for sixty columns.
+    // Only as much as fits is read: a text of ten megabytes must not be folded for one line.
     let chars = words.flat_map(|(nth, word)| (nth > 0).then_some(' ').into_iter().chain(word.chars()));
     let mut previous = None;
     for c in chars {
         let piece = escape_invisible(c, previous);
         previous = Some(c);
         width += UnicodeWidthStr::width(&*piece);
-        if width > PREVIEW_COLUMNS {
+        if width > columns {
             line.truncate(cut);
             line.push('…');
             break;
         }
         line.push_str(&piece);
-        if width < PREVIEW_COLUMNS {
+        if width < columns {
             cut = line.len();
         }
     }

@@ -9,5 +9,6 @@
 //! conforms(&mut open);
 //! ```
 
+pub mod memory;
 pub mod sandbox;
 pub mod store;

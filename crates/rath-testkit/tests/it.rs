@@ -1,11 +1,12 @@
-//! The stores and sandboxes that rath brings keep what every one has to.
+//! The stores, sandboxes and memories that rath brings keep what every one has to.
 
 use std::path::{Path, PathBuf};
 
-use rath::Store;
 use rath::sandbox::{
     ByteRange, Command, DirEntry, Error, ErrorKind, Isolated, Local, Output, Result, Sandbox, SandboxBackend, Sink,
 };
+use rath::{Memory, Store};
+use rath_testkit::memory::{self, MemoryCase};
 use rath_testkit::sandbox;
 use rath_testkit::store::{StoreCase, conforms};
 
@@ -142,4 +143,26 @@ fn a_mark_that_is_only_the_size_does_not_conform() {
 fn digest_of(path: &Path) -> String {
     let content = std::fs::read(path).unwrap_or_default();
     rath::sandbox::Digest::from_content(&content).to_string()
+}
+
+#[test]
+fn a_local_memory_keeps_its_promises() {
+    memory::conforms(&mut || {
+        let folder = rath_test_support::temp_dir();
+        let uri = format!("local:{}", folder.path().join("memory").display());
+        MemoryCase::new(move || {
+            let _ = &folder;
+            open_memory(&uri)
+        })
+    });
+}
+
+#[test]
+fn a_memory_in_the_process_keeps_its_promises() {
+    memory::conforms(&mut || MemoryCase::lasting(open_memory("process:notes")));
+}
+
+fn open_memory(uri: &str) -> Memory {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(Memory::open(uri)).expect("a memory")
 }

@@ -13,6 +13,7 @@ mod remember;
 mod running;
 mod selector;
 mod sequential;
+mod session_notes;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -34,6 +34,7 @@ mod time;
 use crate::session::Session;
 
 pub use notes::{Note, NoteCode};
+pub use time::parse as parse_time;
 
 /// A session read from a file of another program.
 ///

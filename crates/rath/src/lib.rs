@@ -94,6 +94,8 @@ mod guide {
     struct AgentsPage;
     #[doc = include_str!("../../../docs/guide/files.md")]
     struct FilesPage;
+    #[doc = include_str!("../../../docs/guide/memory.md")]
+    mod memory {}
     #[doc = include_str!("../../../docs/guide/permissions.md")]
     struct PermissionsPage;
     #[doc = include_str!("../../../docs/guide/providers.md")]

@@ -1,22 +1,30 @@
-//! Facts that agents keep across runs.
+//! Notes that agents keep across runs.
 //!
-//! Programs hold a [`Memory`]; authors of a memory implement [`MemoryBackend`]. A fact that an agent is to remember is a
-//! step of the session at once, and is written to the memory when it is committed. Until then it is in the record only.
+//! Programs hold a [`Memory`]; authors of a memory implement [`MemoryBackend`]. A [`Note`] is a short text with its path, its
+//! speaker, its time and the steps that it came from. What an agent does with a memory is a step of the session: see
+//! [`Agent::memory`](crate::flow::Agent::memory).
+
+mod in_process;
+#[cfg(feature = "sqlite")]
+mod local;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rath_record::Digest;
-use rath_record::chunk::RecalledEntry;
+use rath_memory::NoteError;
+pub use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, Position, Query, Source};
 
+use self::in_process::InProcess;
+#[cfg(feature = "sqlite")]
+pub use self::local::LocalMemory;
 use crate::error::plane_error;
 
 plane_error! {
     /// A failure of a memory.
     ///
-    /// Returned by [`Memory::commit`], [`Memory::recall`] and [`Memory::forget`].
+    /// Returned by [`Memory::open`] and the other methods of a memory.
     MemoryError;
     /// The kinds of failure of a memory.
     ///
@@ -30,28 +38,58 @@ plane_error! {
         Timeout => Timeout,
         /// The memory cannot be reached, or the connection broke.
         Connection => Connection,
+        /// The file of the memory is damaged, or is no memory.
+        Damaged => Damaged,
+        /// A note, a path or a URI is not valid.
+        Invalid => Arguments,
         /// Any other failure to read or write the memory.
         Other => Memory,
     }
 }
 
-/// A handle to facts that are kept across runs.
+/// A handle to notes that are kept across runs.
 ///
 /// ```
 /// use rath::prelude::*;
+/// use rath::memory::Note;
 ///
-/// let memory = Memory::in_process("notes");
-/// assert_eq!(memory.uri(), "process:notes");
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), rath::memory::MemoryError> {
+/// let memory = Memory::in_process("notes"); // `Memory::open("local:.rath/memory")` outlives the process
+/// let id = memory.remember(Note::new("The user works mostly in Python.")).await?;
+/// let hits = memory.recall("Does the user know Python?").await?;
+/// assert_eq!(hits[0].note.id, id);
+///
+/// let id = memory.update(&id, "The user works mostly in Rust.").await?;
+/// memory.forget(&[id]).await?;
+/// assert!(memory.recall("the user's work").await?.is_empty());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct Memory(Arc<dyn ErasedMemory>);
+
+/// The notes that are to be forgotten.
+///
+/// Passed to [`Memory::forget_where`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forget {
+    /// Notes by their ids.
+    Notes(Vec<NoteId>),
+    /// All notes of a session.
+    OfSession(String),
+    /// All notes that were said before a time, in microseconds since 1970.
+    SaidBefore(i64),
+    /// All notes whose time is over at a time, in microseconds since 1970.
+    Expired(i64),
+}
 
 /// The trait that the author of a memory implements.
 ///
 /// ```
 /// use rath::Memory;
-/// use rath::chunk::RecalledEntry;
-/// use rath::memory::{MemoryBackend, MemoryError};
+/// use rath::memory::{Forget, Hit, Lookup, MemoryBackend, MemoryError, Note, NoteId, NotePath, Position, Query};
 ///
 /// /// Stores nothing.
 /// struct Nothing;
@@ -61,15 +99,32 @@ pub struct Memory(Arc<dyn ErasedMemory>);
 ///         "nothing:"
 ///     }
 ///
-///     async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
-///         Ok(facts.to_vec())
+///     async fn remember(&self, _notes: &[Note]) -> Result<Option<Position>, MemoryError> {
+///         Ok(None)
 ///     }
 ///
-///     async fn recall(&self, _query: &str, _limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
+///     async fn position(&self) -> Result<Option<Position>, MemoryError> {
+///         Ok(None)
+///     }
+///
+///     async fn recall(&self, _query: &Query) -> Result<Vec<Hit>, MemoryError> {
 ///         Ok(Vec::new())
 ///     }
 ///
-///     async fn forget(&self, _entries: &[String]) -> Result<Vec<String>, MemoryError> {
+///     async fn read(&self, _id: &NoteId) -> Result<Lookup, MemoryError> {
+///         Ok(Lookup::Unknown)
+///     }
+///
+///     async fn list(
+///         &self,
+///         _under: &[NotePath],
+///         _after: Position,
+///         _limit: usize,
+///     ) -> Result<Vec<(Position, Note)>, MemoryError> {
+///         Ok(Vec::new())
+///     }
+///
+///     async fn forget(&self, _what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
 ///         Ok(Vec::new())
 ///     }
 /// }
@@ -80,16 +135,37 @@ pub trait MemoryBackend: Send + Sync + 'static {
     /// Returns the URI that the record knows the memory by. It must not hold a credential.
     fn uri(&self) -> &str;
 
-    /// Stores facts, and returns the name of each fact's entry. Equal facts have one entry.
-    fn commit(&self, facts: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
+    /// Writes notes, all or none, and returns the position after them. They are durable when this returns.
+    ///
+    /// A note whose id is known, or was forgotten, is not written again. A memory without positions returns None.
+    fn remember(&self, notes: &[Note]) -> impl Future<Output = Result<Option<Position>, MemoryError>> + Send;
 
-    /// Finds at most `limit` entries for a question, best first.
-    fn recall(&self, query: &str, limit: usize)
-    -> impl Future<Output = Result<Vec<RecalledEntry>, MemoryError>> + Send;
+    /// Returns the present position: all notes that were written so far. A memory without positions returns None.
+    fn position(&self) -> impl Future<Output = Result<Option<Position>, MemoryError>> + Send;
 
-    /// Removes entries by name, and returns the names of those that existed.
-    fn forget(&self, entries: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
+    /// Finds notes for a question, best first, and nothing if none fits.
+    fn recall(&self, query: &Query) -> impl Future<Output = Result<Vec<Hit>, MemoryError>> + Send;
+
+    /// Reads a note.
+    fn read(&self, id: &NoteId) -> impl Future<Output = Result<Lookup, MemoryError>> + Send;
+
+    /// Lists notes below these paths, or all, oldest first, after a position.
+    fn list(
+        &self,
+        under: &[NotePath],
+        after: Position,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Position, Note)>, MemoryError>> + Send;
+
+    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    fn forget(&self, what: &Forget) -> impl Future<Output = Result<Vec<NoteId>, MemoryError>> + Send;
 }
+
+/// The kinds of memory that a URI can name.
+#[cfg(feature = "sqlite")]
+const KINDS: &str = "local, process";
+#[cfg(not(feature = "sqlite"))]
+const KINDS: &str = "process";
 
 impl Memory {
     /// Creates a memory with this backend.
@@ -98,10 +174,29 @@ impl Memory {
     }
 
     /// Creates a memory that lasts as long as the process.
-    ///
-    /// It finds facts by the words that they share with a question.
     pub fn in_process(name: &str) -> Self {
-        Memory::new(InProcess { uri: format!("process:{name}"), entries: Mutex::default() })
+        Memory::new(InProcess::new(name))
+    }
+
+    /// Opens the memory that a URI names: `local:DIRECTORY` or `process:NAME`.
+    ///
+    /// A local memory is created if it does not exist.
+    pub async fn open(uri: &str) -> Result<Self, MemoryError> {
+        let Some((scheme, rest)) = uri.split_once(':') else {
+            let error = MemoryError::new(MemoryErrorKind::Invalid, format!("wanted a memory, found `{uri}`"));
+            return Err(error.with_hint("write the kind of memory, a colon, and where: `local:.rath/memory`"));
+        };
+        match scheme {
+            #[cfg(feature = "sqlite")]
+            "local" => LocalMemory::open(rest).await.map(Memory::new),
+            "process" => Ok(Memory::in_process(rest)),
+            _ => {
+                let message = format!("unknown kind of memory `{scheme}`; known: {KINDS}");
+                let error = MemoryError::new(MemoryErrorKind::Invalid, message);
+                let needs_feature = !cfg!(feature = "sqlite") && scheme == "local";
+                Err(if needs_feature { error.with_hint("build rath with its feature `sqlite`") } else { error })
+            }
+        }
     }
 
     /// Returns the URI that the record knows the memory by.
@@ -109,19 +204,68 @@ impl Memory {
         self.0.uri()
     }
 
-    /// Stores facts, and returns the name of each fact's entry.
-    pub async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
-        self.0.commit(facts).await
+    /// Writes a note, and returns its id. It is durable when this returns.
+    pub async fn remember(&self, note: Note) -> Result<NoteId, MemoryError> {
+        self.remember_all(std::slice::from_ref(&note)).await?;
+        Ok(note.id)
     }
 
-    /// Finds at most `limit` entries for a question, best first.
-    pub async fn recall(&self, query: &str, limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
-        self.0.recall(query, limit).await
+    /// Writes notes, all or none, and returns the position after them. They are durable when this returns.
+    ///
+    /// A note whose id is known, or was forgotten, is not written again.
+    pub async fn remember_all(&self, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
+        self.0.remember(notes).await
     }
 
-    /// Removes entries by name, and returns the names of those that existed.
-    pub async fn forget(&self, entries: &[String]) -> Result<Vec<String>, MemoryError> {
-        self.0.forget(entries).await
+    /// Returns the present position: all notes that were written so far.
+    pub async fn position(&self) -> Result<Option<Position>, MemoryError> {
+        self.0.position().await
+    }
+
+    /// Finds notes for a question, best first, and nothing if none fits.
+    pub async fn recall(&self, query: impl Into<Query>) -> Result<Vec<Hit>, MemoryError> {
+        self.0.recall(&query.into()).await
+    }
+
+    /// Reads a note.
+    pub async fn read(&self, id: &NoteId) -> Result<Lookup, MemoryError> {
+        self.0.read(id).await
+    }
+
+    /// Lists notes below these paths, or all, oldest first, after a position.
+    pub async fn list(
+        &self,
+        under: &[NotePath],
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<(Position, Note)>, MemoryError> {
+        self.0.list(under, after, limit).await
+    }
+
+    /// Writes a new version of a note, and returns its id. Questions find the new version.
+    pub async fn update(&self, id: &NoteId, text: impl Into<String>) -> Result<NoteId, MemoryError> {
+        let mut note = match self.read(id).await? {
+            Lookup::Note(note) => *note,
+            Lookup::Forgotten(_) => {
+                return Err(MemoryError::new(MemoryErrorKind::Invalid, format!("the note {id} was forgotten")));
+            }
+            Lookup::Unknown => {
+                return Err(MemoryError::new(MemoryErrorKind::Invalid, format!("there is no note {id}")));
+            }
+        };
+        note.replaces = Some(std::mem::replace(&mut note.id, NoteId::random()));
+        note.text = text.into();
+        self.remember(note).await
+    }
+
+    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    pub async fn forget(&self, ids: &[NoteId]) -> Result<Vec<NoteId>, MemoryError> {
+        self.forget_where(&Forget::Notes(ids.to_vec())).await
+    }
+
+    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    pub async fn forget_where(&self, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
+        self.0.forget(what).await
     }
 }
 
@@ -131,14 +275,47 @@ impl fmt::Debug for Memory {
     }
 }
 
+impl From<NoteError> for MemoryError {
+    fn from(error: NoteError) -> Self {
+        let kind = match error {
+            NoteError::Io(_) => MemoryErrorKind::Io,
+            NoteError::Busy => MemoryErrorKind::Busy,
+            NoteError::Damaged(_) => MemoryErrorKind::Damaged,
+            NoteError::Invalid(_) => MemoryErrorKind::Invalid,
+            _ => MemoryErrorKind::Other,
+        };
+        MemoryError::wrap(kind, error)
+    }
+}
+
+impl From<std::io::Error> for MemoryError {
+    fn from(error: std::io::Error) -> Self {
+        MemoryError::wrap(MemoryErrorKind::Io, error)
+    }
+}
+
+/// Returns the present time, in microseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
 type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
 
 /// A backend of any type, behind a pointer.
 trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
-    fn commit<'a>(&'a self, facts: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
-    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<RecalledEntry>>;
-    fn forget<'a>(&'a self, entries: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
+    fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>>;
+    fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>>;
+    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Vec<Hit>>;
+    fn read<'a>(&'a self, id: &'a NoteId) -> MemoryFuture<'a, Lookup>;
+    fn list<'a>(
+        &'a self,
+        under: &'a [NotePath],
+        after: Position,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<(Position, Note)>>;
+    fn forget<'a>(&'a self, what: &'a Forget) -> MemoryFuture<'a, Vec<NoteId>>;
 }
 
 impl<B: MemoryBackend> ErasedMemory for B {
@@ -146,97 +323,32 @@ impl<B: MemoryBackend> ErasedMemory for B {
         MemoryBackend::uri(self)
     }
 
-    fn commit<'a>(&'a self, facts: &'a [String]) -> MemoryFuture<'a, Vec<String>> {
-        Box::pin(MemoryBackend::commit(self, facts))
+    fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>> {
+        Box::pin(MemoryBackend::remember(self, notes))
     }
 
-    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<RecalledEntry>> {
-        Box::pin(MemoryBackend::recall(self, query, limit))
+    fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>> {
+        Box::pin(MemoryBackend::position(self))
     }
 
-    fn forget<'a>(&'a self, entries: &'a [String]) -> MemoryFuture<'a, Vec<String>> {
-        Box::pin(MemoryBackend::forget(self, entries))
-    }
-}
-
-/// A memory in the memory of this process.
-struct InProcess {
-    uri: String,
-    /// In the order in which the facts were committed.
-    entries: Mutex<Vec<RecalledEntry>>,
-}
-
-/// Returns the name of a fact's entry: the fact's digest, so that equal facts have one entry.
-pub(crate) fn entry_name(fact: &str) -> String {
-    format!("{:.16}", Digest::compute(fact.as_bytes()))
-}
-
-impl MemoryBackend for InProcess {
-    fn uri(&self) -> &str {
-        &self.uri
+    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Vec<Hit>> {
+        Box::pin(MemoryBackend::recall(self, query))
     }
 
-    async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = facts.iter().map(|fact| {
-            let name = entry_name(fact);
-            if entries.iter().all(|known| known.entry != name) {
-                entries.push(RecalledEntry::new(name.clone(), fact.as_str()));
-            }
-            name
-        });
-        Ok(names.collect())
+    fn read<'a>(&'a self, id: &'a NoteId) -> MemoryFuture<'a, Lookup> {
+        Box::pin(MemoryBackend::read(self, id))
     }
 
-    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
-        let asked = keywords(query);
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let score = |known: &RecalledEntry| {
-            let words = keywords(known.text.as_str().unwrap_or_default());
-            asked.iter().filter(|word| words.contains(word)).count()
-        };
-        let mut matches: Vec<_> =
-            entries.iter().map(|known| (score(known), known)).filter(|(score, _)| *score > 0).collect();
-        // The sort is stable, so of two facts with one score the older comes first.
-        matches.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        Ok(matches.into_iter().take(limit).map(|(_, known)| known.clone()).collect())
+    fn list<'a>(
+        &'a self,
+        under: &'a [NotePath],
+        after: Position,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<(Position, Note)>> {
+        Box::pin(MemoryBackend::list(self, under, after, limit))
     }
 
-    async fn forget(&self, names: &[String]) -> Result<Vec<String>, MemoryError> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let removed = names.iter().filter(|name| entries.iter().any(|known| known.entry == **name)).cloned().collect();
-        entries.retain(|known| !names.contains(&known.entry));
-        Ok(removed)
+    fn forget<'a>(&'a self, what: &'a Forget) -> MemoryFuture<'a, Vec<NoteId>> {
+        Box::pin(MemoryBackend::forget(self, what))
     }
-}
-
-/// Words that are too common to search for, each between two spaces.
-const STOP_WORDS: &str = " a about an and are at be but by did do for from had has have how i in is it its me my not of on or our \
-                     so tell that the their them they this to us was we were what when where which who why will with you your ";
-
-/// Returns the words of a text without stop words, each once.
-///
-/// Scripts that put no space between words give pairs of characters instead.
-fn keywords(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut add = |word: String| {
-        if !words.contains(&word) {
-            words.push(word);
-        }
-    };
-    for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
-        let characters: Vec<char> = word.chars().collect();
-        match characters.iter().any(|c| is_unspaced(*c)) {
-            true if characters.len() > 1 => characters.windows(2).for_each(|pair| add(pair.iter().collect())),
-            true => add(word.to_owned()),
-            false if STOP_WORDS.contains(&format!(" {} ", word.to_lowercase())) => {}
-            false => add(word.to_lowercase()),
-        }
-    }
-    words
-}
-
-/// Returns true for characters of Chinese, Japanese and Korean, which put no space between words.
-fn is_unspaced(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{20000}'..='\u{3ffff}')
 }

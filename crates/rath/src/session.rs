@@ -586,6 +586,11 @@ impl Session {
         session
     }
 
+    /// Returns true if this is a fork whose first step is not written yet.
+    pub(crate) fn is_unwritten_fork(&self) -> bool {
+        self.branch.opening.is_some()
+    }
+
     /// Returns the chunk that distinguishes a new fork from all others: a number with its counter, and the head where forks
     /// were counted if that is not the step before it.
     fn fork_chunk(&self, name: Option<String>) -> Forked {

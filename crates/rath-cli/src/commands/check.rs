@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     }
     let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
     // Changed files are no obstacle: the changes are recorded before the check runs.
-    let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
+    let session = loaded.accept_file_changes(resumed)?;
     let mut session = session.hiding(agent::secrets());
     if let Some(place) = session.place() {
         let (sandbox, directory) = (rath::Sandbox::open(place.as_str())?, session.working_directory().await);

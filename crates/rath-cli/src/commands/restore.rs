@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &RestoreArgs) -> CommandResult {
     sessions::read_at(&format!("{}@{step}", loaded.name()), &args.store).await?.require_files()?;
     let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
     // The files may differ from the record: restoring them is the purpose of this command.
-    let mut session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
+    let mut session = loaded.accept_file_changes(resumed)?;
     let effects = session.restore(step).await.map_err(|error| loaded.explain(error))?;
     // Changes by the user were recorded before they were undone.
     let new = session.as_record().newest_first().take_while(|step| step.id() != listed.head);

@@ -90,6 +90,7 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
             let mut session = Session::empty().hiding(agent::secrets());
             args.decide(&mut session)?;
             args.push_prompt(&mut session, &option)?;
+            args.agent.require_directory()?;
             (agent, session, sessions::open(uri, Create::IfMissing).await?)
         }
         Some(name) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rath_test_support::wait_until;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, for_each_store};
+use crate::fixture::{Fixture, STORES, for_each_store};
 
 /// Runs `rath gc --json`, and returns its output as JSON, its text for people and its exit code.
 fn gc(fixture: &Fixture, args: &[&str]) -> (Value, String, Option<i32>) {
@@ -211,4 +211,41 @@ fn temporary_files_of_a_killed_run_are_removed_by_the_next_command() {
 fn gc_in(fixture: &Fixture) -> Option<i32> {
     let mut rath = fixture.command(&["gc"]);
     rath.env("XDG_DATA_HOME", fixture.path("data")).output().expect("rath runs").status.code()
+}
+
+#[test]
+fn nothing_is_removed_from_a_project_by_a_copy_of_it() {
+    for (store, sandbox) in STORES.iter().flat_map(|store| [(store, "local:work"), (store, "local:.")]) {
+        let fixture = Fixture::in_folder(crate::workshop(""), store);
+        fixture.work_in(sandbox, "Begin", "echo 1 > n.txt");
+        let session = fixture.newest();
+        fixture.work(Some(&fixture.fork(&session)), "Go on", "echo 2 > n.txt");
+        let copy = rath_test_support::temp_dir();
+        let mut command = rath_test_support::program("cp");
+        let is_copied = command.arg("-a").arg(fixture.path(".")).arg(copy.path().join("project")).status();
+        assert!(is_copied.expect("cp runs").success());
+        let before = all_files(&fixture.path("."));
+        for options in [&["gc"][..], &["gc", "--all"], &["gc", "--all", "--force"]] {
+            let mut gc = rath_test_support::program(crate::program_path());
+            let output = gc.args(options).args(["--store", store]).current_dir(copy.path().join("project")).output();
+            let output = output.expect("rath runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(all_files(&fixture.path(".")), before, "{options:?} {store} {sandbox}");
+        }
+        assert_eq!(fixture.code(&["verify"]), 0);
+    }
+}
+
+/// Returns the paths of all files below a directory.
+fn all_files(root: &std::path::Path) -> std::collections::BTreeSet<std::path::PathBuf> {
+    let (mut found, mut below) = (std::collections::BTreeSet::new(), vec![root.to_owned()]);
+    while let Some(directory) = below.pop() {
+        for entry in std::fs::read_dir(directory).expect("listed").map(|entry| entry.expect("an entry")) {
+            if entry.file_type().expect("a type").is_dir() {
+                below.push(entry.path());
+            }
+            found.insert(entry.path());
+        }
+    }
+    found
 }

@@ -135,3 +135,24 @@ fn the_message_of_a_server_cannot_reach_the_clipboard_or_forge_a_hint() {
     assert!(stderr.contains(r"\u{1b}]52;c;"), "the message is shown: {stderr}");
     assert!(stderr.contains("\n  hint: x") && !stderr.contains("\nhint: x"), "{stderr}");
 }
+
+/// A note is written by programs, by the model and by files of others.
+#[test]
+fn a_note_cannot_control_the_terminal() {
+    let folder = rath_test_support::temp_dir();
+    let uri = format!("local:{}", folder.path().join(".rath/memory").display());
+    let source = rath::memory::Source::new(HOSTILE, vec![HOSTILE.to_owned()]);
+    let note = rath::memory::Note::new(format!("\u{1b}[31m{HOSTILE}")).said_by(HOSTILE).thread(HOSTILE).source(source);
+    let memory = super::block_on(Memory::open(&uri)).expect("a memory");
+    let id = super::block_on(memory.remember(note)).expect("written");
+    let id = id.as_str();
+    for args in [&["ls"][..], &["recall", "hint"], &["read", id], &["forget", "--query", "hint"], &["forget", id]] {
+        let text = run(folder.path(), &[&["memory"], args].concat());
+        assert!(!text.is_empty() && !text.contains(&0x1b), "{args:?}");
+        run(folder.path(), &[&["memory"], args, &["--json"]].concat());
+    }
+    let line = serde_json::json!({"text": "a", "id": HOSTILE}).to_string();
+    std::fs::write(folder.path().join("notes.jsonl"), line).expect("written");
+    run(folder.path(), &["memory", "import", "notes.jsonl"]);
+    run(folder.path(), &["memory", "read", HOSTILE.split('\n').next().expect("a line")]);
+}

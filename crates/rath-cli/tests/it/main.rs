@@ -26,8 +26,11 @@ mod kill;
 mod lost;
 #[cfg(target_os = "linux")]
 mod many;
+mod memory;
 #[cfg(target_os = "linux")]
 mod model_server;
+#[cfg(target_os = "linux")]
+mod moved;
 #[cfg(unix)]
 mod permissions;
 mod planted;
@@ -305,6 +308,7 @@ fn wrong_use_is_explained() {
               import    Copy a session file into the store
               forget    Remove the text and files of a step for good; the step itself stays
               gc        Delete sessions, and free the space that is no longer needed
+              memory    Show, write and remove the notes that agents keep across runs
               config    Show what is configured, or accept the file of a project
               help      Print this message or the help of the given subcommand(s)
 

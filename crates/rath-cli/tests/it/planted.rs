@@ -135,6 +135,41 @@ fn a_planted_pipe_does_not_make_rath_wait() {
     }
 }
 
+/// A memory may have any name in `.rath`.
+#[test]
+fn a_planted_memory_is_neither_followed_nor_waited_for() {
+    let memory = ["--memory", "local:.rath/notes"];
+    let commands: [&[&str]; 3] = [&["memory", "remember", "a"], &["memory", "ls"], COMMANDS[0]];
+    let kinds = [("victim/file", "is a link"), ("victim/new", "is a link"), ("pipe", "neither a file nor a directory")];
+    for name in ["notes.db", "notes.db-wal", "notes.db-shm", "notes.db-journal"] {
+        for (target, message) in kinds {
+            let folder = project();
+            let (project, victim) = (folder.path().join("project"), folder.path().join("victim"));
+            let path = project.join(".rath/notes").join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            // An empty file is a new memory.
+            std::fs::write(path.with_file_name("notes.db"), "").expect("written");
+            let _ = std::fs::remove_file(&path);
+            match target {
+                "pipe" => assert!(rath_test_support::program("mkfifo").arg(&path).status().expect("it runs").success()),
+                target => symlink(folder.path().join(target), &path).expect("a link"),
+            }
+            let before = contents(&victim);
+            for command in commands {
+                let output = rath(&project, &[command, &memory].concat());
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(contents(&victim) == before, "{name} -> {target}: {command:?} wrote outside: {error}");
+                let is_refused = !output.status.success() && error.contains(message);
+                // A link that leads nowhere is no memory to read.
+                assert!(
+                    is_refused || error.contains("there is no memory here"),
+                    "{name} -> {target}: {command:?}: {error}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_planted_object_is_neither_followed_nor_waited_for() {
     for plant in ["link", "pipe"] {

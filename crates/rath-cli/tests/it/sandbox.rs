@@ -54,7 +54,7 @@ fn restrictions(folder: &rath_test_support::TempDir, output: &Output) -> String 
 }
 
 /// Returns `true` if commands can be isolated on this machine, and prints the reason if not.
-fn can_isolate() -> bool {
+pub(crate) fn can_isolate() -> bool {
     let output = run(&machine("true"), &["run", "hi", "--sandbox", "isolated:."]);
     let can = output.status.success();
     if !can {

@@ -500,7 +500,7 @@ fn missing_files_are_explained() {
             &["check", "true", "--session", &id],
             &expect![[r#"
                 ! error: tools cannot run at local:FOLDER/work: cannot work in `FOLDER/work`: No such file or directory (os error 2)
-                ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
+                ! hint: `rath resume S2 'Go on.' --model script:FILE --sandbox local:. --anyway --store STORE` continues in this directory (this is recorded)
                 exit 3
             "#]],
         );

@@ -120,7 +120,8 @@ impl Memory {
 impl RecalledEntry {
     /// Makes an entry that a memory returned.
     pub fn new(entry: impl Into<String>, text: impl Into<Text>) -> Self {
-        RecalledEntry { entry: entry.into(), text: text.into() }
+        let (entry, text) = (entry.into(), text.into());
+        RecalledEntry { entry, text, score: None, said_by: None, at: None, session: None, steps: Vec::new() }
     }
 }
 

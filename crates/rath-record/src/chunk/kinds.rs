@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::workspace::{Effect, Tree};
-use crate::id::{CallId, Digest, StepId};
+use crate::id::{CallId, Digest, StepId, Timestamp};
 use crate::payload::{Blob, Payload, Text};
 
 /// An agent's prompt with its tools and provider identity.
@@ -278,6 +278,9 @@ pub enum MemoryEvent {
     Remember {
         /// The fact.
         text: Text,
+        /// The path of the fact in the memory, if it is not the usual one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
     },
     /// The memory was searched.
     Recall {
@@ -285,11 +288,17 @@ pub enum MemoryEvent {
         query: Text,
         /// The entries that were found, best first.
         found: Vec<RecalledEntry>,
+        /// The position of the memory up to which entries of others were searched.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u32>,
     },
     /// The facts added so far were made durable.
     Commit {
         /// The names of the entries that were written.
         entries: Vec<String>,
+        /// The position of the memory up to which entries of others are known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u32>,
     },
     /// Entries were removed.
     Forget {
@@ -308,6 +317,21 @@ pub struct RecalledEntry {
     pub entry: String,
     /// The text of the entry.
     pub text: Text,
+    /// The score of the entry for the search text, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<u32>,
+    /// The name of the person or agent who said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said_by: Option<String>,
+    /// The time at which it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// The session that it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The steps of that session that hold what the entry says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
 }
 
 /// Earlier steps were folded into a summary.

@@ -104,15 +104,23 @@ impl Chunk {
             Chunk::Memory(Memory { memory, event }) => {
                 memory.rewrite(plain);
                 match event {
-                    MemoryEvent::Remember { text } => text.rewrite(plain),
-                    MemoryEvent::Recall { query, found } => {
+                    MemoryEvent::Remember { text, path } => {
+                        text.rewrite(plain);
+                        path.rewrite(plain);
+                    }
+                    MemoryEvent::Recall { query, found, position: _ } => {
                         query.rewrite(plain);
-                        for RecalledEntry { entry, text } in found {
+                        for RecalledEntry { entry, text, score: _, said_by, at: _, session, steps } in found {
                             entry.rewrite(plain);
                             text.rewrite(plain);
+                            said_by.rewrite(plain);
+                            session.rewrite(plain);
+                            steps.rewrite(plain);
                         }
                     }
-                    MemoryEvent::Commit { entries } | MemoryEvent::Forget { entries } => entries.rewrite(plain),
+                    MemoryEvent::Commit { entries, position: _ } | MemoryEvent::Forget { entries } => {
+                        entries.rewrite(plain);
+                    }
                 }
             }
             Chunk::Compressed(Compressed { hidden: _, kept: _, summary }) => summary.rewrite(plain),

@@ -205,8 +205,8 @@ macro_rules! texts {
             }
             Chunk::ToolResult(it) => [&$($mut)? it.output].into_iter().chain(it.whole.$iter()).collect(),
             Chunk::Memory(it) => match &$($mut)? it.event {
-                MemoryEvent::Remember { text } => vec![text],
-                MemoryEvent::Recall { query, found } => {
+                MemoryEvent::Remember { text, .. } => vec![text],
+                MemoryEvent::Recall { query, found, .. } => {
                     [query].into_iter().chain(found.$iter().map(|entry| &$($mut)? entry.text)).collect()
                 }
                 MemoryEvent::Commit { .. } | MemoryEvent::Forget { .. } => vec![],

@@ -54,11 +54,12 @@ fn every_text_is_rewritten_names_and_ids_too() {
             r#"{"kind":"tool_result","call":"*","outcome":"ok","output":"*","whole":"**","effects":[{"path":"*","change":"created"}]}"#
         ]],
     );
-    let found = vec![RecalledEntry::new("x", "x")];
+    let mut found = vec![RecalledEntry::new("x", "x")];
+    (found[0].said_by, found[0].session, found[0].steps) = (Some("x".into()), Some("x".into()), vec!["x".into()]);
     check(
-        Memory::new("x:", MemoryEvent::Recall { query: "x".into(), found }),
+        Memory::new("x:", MemoryEvent::Recall { query: "x".into(), found, position: Some(1) }),
         expect![[
-            r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*"}]}}}"#
+            r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*","said_by":"*","session":"*","steps":["*"]}],"position":1}}}"#
         ]],
     );
     check(Forked::new(1).with_name("x".to_owned()), expect![[r#"{"kind":"forked","nth":1,"name":"*"}"#]]);

@@ -196,7 +196,7 @@ impl Scenario {
             "approve" => Approved::new(word).with_origin(self.origin(word)).into(),
             "deny" => Denied::new(word, more).with_origin(self.origin(word)).into(),
             "placed" => Placed::new(rest.to_owned()).into(),
-            "remember" => memory(MemoryEvent::Remember { text: rest.into() }),
+            "remember" => memory(MemoryEvent::Remember { text: rest.into(), path: None }),
             "recall" => memory(MemoryEvent::Recall {
                 query: word.into(),
                 found: more
@@ -204,6 +204,7 @@ impl Scenario {
                     .filter(|found| !found.is_empty())
                     .map(|found| RecalledEntry::new(format!("entry {found}"), found))
                     .collect(),
+                position: None,
             }),
             "observed" => Observed::new(Tree(word.to_owned())).with_effects(effects_on(more)).into(),
             "clash" => Merged::new(Strategy::Ancestor).with_conflicts(vec![conflict(word)]).into(),

@@ -58,6 +58,7 @@ pub struct Agent {
     tools: Vec<ToolHandle>,
     delegates: Vec<Delegate>,
     pub(super) memory: Option<Memory>,
+    pub(super) commits_on_run: bool,
     sandbox: Option<Sandbox>,
     compressor: Option<Box<Compressor>>,
     max_turns: u64,
@@ -82,6 +83,7 @@ impl Agent {
             tools: Vec::new(),
             delegates: Vec::new(),
             memory: None,
+            commits_on_run: false,
             sandbox: None,
             compressor: None,
             max_turns: DEFAULT_MAX_TURNS,
@@ -123,9 +125,17 @@ impl Agent {
         self
     }
 
-    /// Sets a memory. Entries that match the user's message are recalled before the model is asked.
+    /// Sets a memory. Notes that fit the user's message are recalled before the model is asked.
+    ///
+    /// The model reads them as data, next to that message, and no note twice.
     pub fn memory(mut self, memory: &Memory) -> Self {
         self.memory = Some(memory.clone());
+        self
+    }
+
+    /// Writes what was said to the memory after each run: see [`Agent::commit`].
+    pub fn commit_on_run(mut self) -> Self {
+        self.commits_on_run = true;
         self
     }
 
@@ -184,7 +194,10 @@ impl Agent {
         let mut next_fold = 0;
         loop {
             match session.next() {
-                Next::Done => return Ok(session),
+                Next::Done => {
+                    Box::pin(self.commit_after_run(&mut session)).await?;
+                    return Ok(session);
+                }
                 Next::AskModel => {
                     if turn == self.max_turns {
                         return Err(self.too_many_turns(&mut session));
@@ -196,7 +209,7 @@ impl Agent {
                         session = self.fold(session).await?;
                     }
                     if turn == 1 && !is_own_message {
-                        self.recall(&mut session).await?;
+                        self.recall_for_message(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
                     Box::pin(self.provider.ask_in(&mut session, None)).await?;

@@ -1,20 +1,25 @@
 //! The agent's methods on its memory, and what it recalls before it asks the model.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::time::Duration;
 
+use rath_memory::{Hit, Note, NoteId, Position, Query};
 use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, RecalledEntry};
-use rath_record::view::Message;
-use rath_record::{Record, Step, StepId, Text};
+use rath_record::{Text, Timestamp};
 
 use super::agent::Agent;
 use super::module::AuthorGuard;
+use super::session_notes::{AlreadyVisible, MemoryView, note_id, notes_of, pending_fact, uncommitted};
 use crate::error::ErrorKind;
-use crate::memory::{self, Memory, MemoryError};
+use crate::memory::{self, Memory, MemoryError, MemoryErrorKind};
 use crate::session::{Error, Result, Session, within_limits};
 
-/// The number of entries of a memory that a model is shown.
-const MAX_RECALLED_ENTRIES: usize = 4;
+/// The most notes that a model is shown for one message.
+const MAX_RECALLED_NOTES: usize = 6;
+/// The most bytes of notes that a model is shown for one message: about a thousand tokens.
+const MAX_RECALLED_BYTES: usize = 4_000;
+/// The time after which a memory is not waited for.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Agent {
     /// Records a fact for the agent's memory. [`commit`](Agent::commit) writes it there.
@@ -22,38 +27,56 @@ impl Agent {
         let memory = self.require_memory(session)?;
         session.hide_also(&self.provider().secrets());
         let mut session = AuthorGuard::new(session, self);
-        session.push(memory_chunk(memory, MemoryEvent::Remember { text: fact.into() }));
+        session.push(memory_chunk(memory, MemoryEvent::Remember { text: fact.into(), path: None }));
         session.finish(Ok(())).await
     }
 
-    /// Writes the facts that were recorded since the last commit to the agent's memory.
-    pub async fn commit(&self, session: &mut Session) -> Result<()> {
+    /// Asks the agent's memory a question, and records what it found. The model reads that with its next message.
+    pub async fn recall(&self, session: &mut Session, question: impl Into<Text>) -> Result<Vec<RecalledEntry>> {
         let memory = self.require_memory(session)?;
-        let facts: Vec<String> = pending(session, memory).iter().map(ToString::to_string).collect();
-        if facts.is_empty() {
-            return Ok(());
-        }
+        session.hide_also(&self.provider().secrets());
         let mut session = AuthorGuard::new(session, self);
-        let committed = call_memory(&mut session, memory.commit(&facts), |event| match event {
-            MemoryEvent::Commit { entries } => Some(entries.clone()),
-            _ => None,
-        });
-        let committed = committed.await;
-        let committed = committed.map(|entries| session.push(memory_chunk(memory, MemoryEvent::Commit { entries })));
-        session.finish(committed).await.map(|_| ())
+        let question: Text = question.into();
+        let hidden = question.as_str().and_then(|text| session.secrets().hide(text));
+        let found = recall(&mut session, memory, hidden.map_or(question, Text::from)).await;
+        session.finish(found).await
     }
 
-    /// Removes entries from the agent's memory.
-    pub async fn forget(&self, session: &mut Session, entries: &[String]) -> Result<()> {
+    /// Writes to the agent's memory what was said since the last commit, and the facts that were recorded.
+    ///
+    /// Each message of the user and each answer of the model becomes a note, with its speaker, its time and its step. No model
+    /// is asked.
+    pub async fn commit(&self, session: &mut Session) -> Result<()> {
         let memory = self.require_memory(session)?;
         let mut session = AuthorGuard::new(session, self);
-        let forgotten = call_memory(&mut session, memory.forget(entries), |event| match event {
-            MemoryEvent::Forget { entries } => Some(entries.clone()),
+        let committed = commit(&mut session, memory).await;
+        session.finish(committed).await
+    }
+
+    /// Removes notes from the agent's memory for good.
+    pub async fn forget(&self, session: &mut Session, notes: &[NoteId]) -> Result<()> {
+        let memory = self.require_memory(session)?;
+        let mut session = AuthorGuard::new(session, self);
+        let forgotten = call_memory(&mut session, memory.forget(notes), |event| match event {
+            MemoryEvent::Forget { entries } => entries.iter().map(|entry| entry.parse().ok()).collect(),
             _ => None,
         });
-        let forgotten = forgotten.await;
-        let forgotten = forgotten.map(|entries| session.push(memory_chunk(memory, MemoryEvent::Forget { entries })));
-        session.finish(forgotten).await.map(|_| ())
+        let forgotten = forgotten.await.map(|notes| {
+            let entries = notes.iter().map(ToString::to_string).collect();
+            session.push(memory_chunk(memory, MemoryEvent::Forget { entries }));
+        });
+        session.finish(forgotten).await
+    }
+
+    /// Returns the question that the agent would ask its memory for a session: limited to the notes that this line of the
+    /// session knows. None without a memory, or for an empty session.
+    ///
+    /// A session knows all notes of others and, of its own, those of this line. A fork knows what was known where it forked,
+    /// and its own notes; a merge knows the notes of both sides.
+    pub fn memory_query(&self, session: &Session, question: impl Into<String>) -> Option<Query> {
+        let memory = self.memory.as_ref()?;
+        let view = MemoryView::of(session, &recorded_uri(session, memory))?;
+        Some(view.query(question.into()))
     }
 
     fn require_memory(&self, session: &Session) -> Result<&Memory> {
@@ -65,31 +88,103 @@ impl Agent {
     }
 
     /// Asks the memory about the user's newest message, once for each message.
-    pub(super) async fn recall(&self, session: &mut Session) -> Result<()> {
+    ///
+    /// A memory that fails leaves a step, and the run goes on without it.
+    pub(super) async fn recall_for_message(&self, session: &mut Session) -> Result<()> {
         let Some(memory) = &self.memory else { return Ok(()) };
-        let Some(query) = unrecalled_message(session, memory) else { return Ok(()) };
-        let known = memory.recall(query.as_str().unwrap_or_default(), MAX_RECALLED_ENTRIES);
-        let known = call_memory(session, known, |event| match event {
-            MemoryEvent::Recall { found, .. } => Some(found.clone()),
-            _ => None,
-        });
-        let known = known.await?;
-        // Facts that are not committed yet are known to this session only.
-        let uncommitted = pending(session, memory).into_iter().map(|fact| {
-            let text = fact.as_str().unwrap_or_default();
-            RecalledEntry::new(memory::entry_name(text), fact.clone())
-        });
-        let visible = visible_entries(session, memory);
-        let mut found: Vec<RecalledEntry> = Vec::new();
-        for recalled in uncommitted.chain(known) {
-            let is_new = found.iter().all(|other| other.entry != recalled.entry);
-            if is_new && !visible.contains(recalled.entry.as_str()) {
-                found.push(recalled);
-            }
-        }
-        session.push(memory_chunk(memory, MemoryEvent::Recall { query, found }));
-        Ok(())
+        let Some(question) = unrecalled_message(session, memory) else { return Ok(()) };
+        unless_stopped(recall(session, memory, question).await.map(|_| ()))
     }
+
+    /// Commits what was said, if the agent does so after each run.
+    pub(super) async fn commit_after_run(&self, session: &mut Session) -> Result<()> {
+        match &self.memory {
+            Some(memory) if self.commits_on_run => unless_stopped(commit(session, memory).await),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Keeps only an error by which the run has to end: it was cancelled, its budget is used up, or a replay diverged.
+fn unless_stopped(done: Result<()>) -> Result<()> {
+    let ends_run = |error: &Error| matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Budget | ErrorKind::Replay);
+    done.or_else(|error| if ends_run(&error) { Err(error) } else { Ok(()) })
+}
+
+async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Result<Vec<RecalledEntry>> {
+    let uri = recorded_uri(session, memory).into_owned();
+    let text = question.as_str().unwrap_or_default().to_owned();
+    let query = match MemoryView::of(session, &uri) {
+        Some(view) => view.query(text),
+        None => Query::new(text),
+    };
+    let query = query.limit(2 * MAX_RECALLED_NOTES).now(memory::now());
+    let asked = async {
+        // The position that a fork of this session goes by.
+        let present = match query.as_of {
+            None => memory.position().await?,
+            fixed => fixed,
+        };
+        let hits = memory.recall(query).await?;
+        Ok((hits.into_iter().map(recalled_entry).collect::<Vec<_>>(), present))
+    };
+    let (known, position) = call_memory(session, asked, |event| match event {
+        MemoryEvent::Recall { found, position, .. } => Some((found.clone(), position.map(Position))),
+        _ => None,
+    })
+    .await?;
+    // Facts that are not committed yet are known to this session only.
+    let record = session.as_record();
+    let facts = uncommitted(record, &uri).into_iter().filter_map(|step| {
+        let (text, _) = pending_fact(step, &uri)?;
+        Some(RecalledEntry::new(note_id(step.id(), 0).to_string(), text.clone()))
+    });
+    let visible = AlreadyVisible::of(session, &uri);
+    let mut found: Vec<RecalledEntry> = Vec::new();
+    let mut bytes = 0;
+    for recalled in facts.chain(known) {
+        let length = recalled.text.as_str().map_or(0, str::len);
+        let is_new = found.iter().all(|other| other.entry != recalled.entry && other.text != recalled.text);
+        let fits = found.len() < MAX_RECALLED_NOTES && (found.is_empty() || bytes + length <= MAX_RECALLED_BYTES);
+        if is_new && fits && !visible.contains(&recalled.entry, &recalled.steps) {
+            bytes += length;
+            found.push(recalled);
+        }
+    }
+    let event =
+        MemoryEvent::Recall { query: question, found: found.clone(), position: position.map(|position| position.0) };
+    session.push(memory_chunk(memory, event));
+    Ok(found)
+}
+
+async fn commit(session: &mut Session, memory: &Memory) -> Result<()> {
+    let uri = recorded_uri(session, memory).into_owned();
+    let Some(view) = MemoryView::of(session, &uri) else { return Ok(()) };
+    let steps = uncommitted(session.as_record(), &uri);
+    let notes: Vec<Note> = steps.into_iter().flat_map(|step| notes_of(step, view.session, &uri)).collect();
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let entries: Vec<String> = notes.iter().map(|note| note.id.to_string()).collect();
+    let position = call_memory(session, memory.remember_all(&notes), |event| match event {
+        MemoryEvent::Commit { position, .. } => Some(position.map(Position)),
+        _ => None,
+    });
+    // A fork goes on by the position that it forked at.
+    let position = position.await.map(|present| view.position.or(present))?;
+    session.push(memory_chunk(memory, MemoryEvent::Commit { entries, position: position.map(|position| position.0) }));
+    Ok(())
+}
+
+/// Turns a note that was found into an entry on the record.
+fn recalled_entry(hit: Hit) -> RecalledEntry {
+    let mut entry = RecalledEntry::new(hit.note.id.to_string(), hit.note.text);
+    entry.score = Some((hit.score * 1000.0).clamp(0.0, u32::MAX as f32) as u32);
+    entry.said_by = hit.note.said_by;
+    entry.at = Some(Timestamp(hit.note.at)).filter(|at| at.0 != 0);
+    (entry.session, entry.steps) =
+        hit.note.source.map_or((None, Vec::new()), |source| (Some(source.session), source.steps));
+    entry
 }
 
 fn memory_chunk(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
@@ -99,45 +194,6 @@ fn memory_chunk(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
 /// Returns the URI of a memory as it is on the record of a session: without secrets.
 fn recorded_uri<'a>(session: &Session, memory: &'a Memory) -> Cow<'a, str> {
     session.secrets().hide(memory.uri()).map_or(memory.uri().into(), Cow::Owned)
-}
-
-/// Returns the events of a memory on a record, newest first.
-fn memory_events<'a>(record: &'a Record, uri: &str) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
-    record.newest_first().filter_map(move |step| match step.chunk() {
-        Chunk::Memory(chunk) if chunk.memory == uri => Some((step, &chunk.event)),
-        _ => None,
-    })
-}
-
-/// Returns the facts that are recorded and not committed, oldest first.
-fn pending<'a>(session: &'a Session, memory: &Memory) -> Vec<&'a Text> {
-    let uri = recorded_uri(session, memory);
-    // A commit wrote the facts before it on its own branch, not those that a later merge put before it.
-    let mut committed: HashSet<StepId> = HashSet::new();
-    let mut facts = Vec::new();
-    for (step, event) in memory_events(session.as_record(), &uri) {
-        match event {
-            MemoryEvent::Commit { .. } => {
-                let before = Record::at(step.clone());
-                let taken =
-                    memory_events(&before, &uri).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
-                committed.extend(taken.map(|(step, _)| step.id()));
-            }
-            MemoryEvent::Remember { text } => facts.push((step.id(), text)),
-            _ => {}
-        }
-    }
-    facts.iter().rev().filter(|(step, _)| !committed.contains(step)).map(|(_, fact)| *fact).collect()
-}
-
-/// Returns the entries that the model sees already.
-fn visible_entries<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
-    let uri = recorded_uri(session, memory);
-    let seen = session.messages().list.into_iter().filter_map(|message| match (&message, message.step().chunk()) {
-        (Message::Recalled(_, found), Chunk::Memory(chunk)) if chunk.memory == uri => Some(*found),
-        _ => None,
-    });
-    seen.flatten().map(|recalled| recalled.entry.as_str()).collect()
 }
 
 /// Returns the user's newest message, unless the memory has been asked about it.
@@ -153,10 +209,9 @@ fn unrecalled_message(session: &Session, memory: &Memory) -> Option<Text> {
     })?
 }
 
-/// Waits for a memory, within the session's limits.
+/// Waits for a memory, within the session's limits, and records its failure.
 ///
-/// A failure stops the run: without the entries the model would answer from less, and the record would not show it. In a
-/// replay the memory is not asked: `recorded` reads its reply from the event on the record.
+/// In a replay the memory is not asked: `recorded` reads its reply from the event on the record.
 async fn call_memory<T>(
     session: &mut Session,
     work: impl Future<Output = Result<T, MemoryError>>,
@@ -165,7 +220,11 @@ async fn call_memory<T>(
     if let Some(replay) = session.replaying().cloned() {
         return Box::pin(replay.replay_memory(session, recorded)).await;
     }
-    match within_limits(session, work).await {
+    let in_time = async {
+        let late = || MemoryError::new(MemoryErrorKind::Timeout, "the memory did not answer in time");
+        tokio::time::timeout(MEMORY_TIMEOUT, work).await.unwrap_or_else(|_| Err(late()))
+    };
+    match within_limits(session, in_time).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             let error = Error::from(error);

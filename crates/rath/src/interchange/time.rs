@@ -14,8 +14,16 @@ pub(super) fn format(at: Timestamp) -> Option<String> {
         .then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+00:00"))
 }
 
-/// Parses a date or a date with a time. A text without an offset is taken as UTC.
-pub(super) fn parse(text: &str) -> Option<Timestamp> {
+/// Parses a date or a date with a time, as ISO 8601 and RFC 3339 have them. A text without an offset is taken as UTC.
+///
+/// ```
+/// use rath::interchange::parse_time;
+///
+/// let noon = parse_time("2026-01-31T12:00:00Z");
+/// assert_eq!(parse_time("2026-01-31 13:00+01:00"), noon);
+/// assert_eq!(parse_time("2026-02-30"), None);
+/// ```
+pub fn parse(text: &str) -> Option<Timestamp> {
     let (day, rest) = text.trim().split_at_checked(10)?;
     let mut parts = day.split('-').map(number);
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);

@@ -12,8 +12,9 @@ use crate::sandbox::{RATH_DIR, resolved};
 
 /// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files, and between
 /// them directories of rath's own: see [`inner_dirs`].
-const OWN_DIRS: [&str; 13] = [
+const OWN_DIRS: [&str; 14] = [
     "",
+    "memory",
     "put-back",
     "remote",
     "sessions",
@@ -29,7 +30,7 @@ const OWN_DIRS: [&str; 13] = [
 ];
 
 /// The directories in `.rath` that hold no sessions.
-pub(crate) const NO_STORES: [&str; 4] = ["put-back", "remote", "work", "workspace"];
+pub(crate) const NO_STORES: [&str; 5] = ["memory", "put-back", "remote", "work", "workspace"];
 
 /// Checks the `.rath` that a path leads through, if there is one and it exists.
 pub(crate) fn check(path: &Path) -> io::Result<()> {

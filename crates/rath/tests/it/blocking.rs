@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rath::chunk::{Outcome, Resolution, Verdict};
 use rath::prelude::*;
@@ -180,6 +181,26 @@ fn files_of_a_session_are_touched_on_the_blocking_pool() {
     // The commands' own output comes through pipes.
     assert!(traffic.bytes_read < 100, "{traffic:?}");
     traffic.assert_no_write();
+}
+
+/// Count the words of a text.
+#[tool]
+async fn count_words(text: String) -> usize {
+    text.split_whitespace().count()
+}
+
+#[test]
+fn a_run_without_a_place_uses_no_thread_of_the_blocking_pool() {
+    let threads = Arc::new(AtomicUsize::new(0));
+    let counter = threads.clone();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let count_thread = move || _ = counter.fetch_add(1, Ordering::Relaxed);
+    let runtime = runtime.enable_all().on_thread_start(count_thread).build().expect("a runtime");
+    let call = r#"{"calls": [{"name": "count_words", "arguments": {"text": "to be or not"}}]}"#;
+    let agent = Agent::new("You count words.", &script([call, call, r#"{"text": "Four."}"#])).tool(count_words);
+    let session = runtime.block_on(async { agent.run(Session::user("How many?")).await }).expect("a run");
+    assert_good(&session);
+    assert_eq!(threads.load(Ordering::Relaxed), 0);
 }
 
 #[test]

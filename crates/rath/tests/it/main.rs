@@ -33,6 +33,7 @@ mod large;
 mod laws;
 #[cfg(unix)]
 mod links;
+mod memory;
 mod openrath;
 #[cfg(unix)]
 mod own_sandbox;

@@ -7,7 +7,6 @@ use expect_test::{Expect, expect};
 use rath::Usage;
 use rath::chunk::{Call, Finish};
 use rath::chunk::{Identity, ToolSpec};
-use rath::memory::{MemoryBackend, MemoryError, MemoryErrorKind};
 use rath::prelude::*;
 use rath::provider::Retry;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
@@ -17,7 +16,7 @@ use rath::turn::Next;
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};
-use crate::support::{block_on, folder, now, script};
+use crate::support::{MemoryAnswer, TestMemory, block_on, folder, now, script};
 
 /// A model that must not be asked.
 struct Mute {
@@ -49,25 +48,9 @@ fn mute_as(provider: &str, model: &str) -> Provider {
     Provider::new(Mute { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
 }
 
-/// A memory that must not be asked.
-struct MuteMemory;
-
-impl MemoryBackend for MuteMemory {
-    fn uri(&self) -> &str {
-        "process:notes"
-    }
-
-    async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
-        panic!("a memory was written in a replay")
-    }
-
-    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
-        panic!("a memory was asked in a replay")
-    }
-
-    async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
-        panic!("a memory was written in a replay")
-    }
+/// Returns a memory that must not be asked.
+fn mute_memory() -> Memory {
+    Memory::new(TestMemory { writes: MemoryAnswer::Panics, reads: MemoryAnswer::Panics })
 }
 
 fn run(workflow: &dyn Run, session: Session) -> Session {
@@ -193,7 +176,7 @@ mod readme {
         let exact = expect![[r#"
             exact: 3 requests
         "#]];
-        check(&session, &readme(&mute(), &Memory::new(MuteMemory)), exact);
+        check(&session, &readme(&mute(), &mute_memory()), exact);
     }
 }
 
@@ -454,7 +437,7 @@ fn a_memory_gives_its_recorded_answers() {
             self.agent.remember(&mut session, "The Seine runs through Paris.").await?;
             self.agent.commit(&mut session).await?;
             session = self.agent.run(session).await?;
-            self.agent.forget(&mut session, &["none".to_owned()]).await?;
+            self.agent.forget(&mut session, &["none".parse().expect("an id")]).await?;
             Ok(session)
         }
     }
@@ -463,25 +446,11 @@ fn a_memory_gives_its_recorded_answers() {
     let mut session = run(&minds(&script([DONE, DONE]), &memory), Session::user("Which river runs through Paris?"));
     session.push(Chunk::user("And what about the Seine?"));
     let session = run(&minds(&script([DONE]), &memory), session);
-    exact(&session, &minds(&mute(), &Memory::new(MuteMemory)));
-    // A failing memory ends the run, in the replay too.
-    struct Broken;
-    impl MemoryBackend for Broken {
-        fn uri(&self) -> &str {
-            "process:notes"
-        }
-        async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
-            Err(MemoryError::new(MemoryErrorKind::Other, "the disk is full"))
-        }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
-            Ok(Vec::new())
-        }
-        async fn forget(&self, entries: &[String]) -> Result<Vec<String>, MemoryError> {
-            Ok(entries.to_vec())
-        }
-    }
-    let session = run(&minds(&mute(), &Memory::new(Broken)), Session::user("Which river runs through Paris?"));
-    exact(&session, &minds(&mute(), &Memory::new(MuteMemory)));
+    exact(&session, &minds(&mute(), &mute_memory()));
+    // A commit that fails ends the run, in the replay too.
+    let broken = Memory::new(TestMemory { writes: MemoryAnswer::Fails, reads: MemoryAnswer::Empty });
+    let session = run(&minds(&mute(), &broken), Session::user("Which river runs through Paris?"));
+    exact(&session, &minds(&mute(), &mute_memory()));
 }
 
 #[test]
@@ -1229,8 +1198,7 @@ fn a_program_that_crashed_and_was_started_again() {
             self.agent.run(session).await
         }
     }
-    let minds =
-        |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(MuteMemory)) };
+    let minds = |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&mute_memory()) };
     let memory = Memory::in_process("notes");
     let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
     // The stored steps at the crash: the model has answered, and no call was made yet.
@@ -1239,13 +1207,13 @@ fn a_program_that_crashed_and_was_started_again() {
         (
             3,
             expect![[r#"
-                exact: 2 requests; cut short and run again at c9502611
+                exact: 2 requests; cut short and run again at 10fecca4
             "#]],
         ),
         (
             4,
             expect![[r#"
-                exact: 2 requests; cut short and run again at 2d6242a1
+                exact: 2 requests; cut short and run again at f852f962
             "#]],
         ),
     ] {

@@ -10,7 +10,6 @@ use futures_util::Stream;
 use rath::Usage;
 use rath::chunk::Identity;
 use rath::chunk::{Call, Finish};
-use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::secrets::AddOutcome;
@@ -19,7 +18,7 @@ use rath::turn::Next;
 use rath::turn::Progress;
 use serde_json::{Value, json};
 
-use crate::support::{block_on, log, script};
+use crate::support::{MemoryAnswer, TestMemory, block_on, log, script};
 
 /// A model that answers by its instructions and the number of results. Each answer comes only after a few polls.
 pub(crate) struct Model {
@@ -492,7 +491,7 @@ fn a_fact_is_recalled_once_per_conversation() {
         instructions: Go.  [agent]
         recall: Which colour is best? (1 found)  [agent]
         assistant: ok  [agent]  (69 in, 1 out)
-        commit: e29a30cae479748a  [agent]
+        commit: 3 notes  [agent]
         user: Which colour is the best of all?
         recall: Which colour is the best of all? (0 found)  [agent]
         assistant: ok  [agent]  (93 in, 1 out)
@@ -504,9 +503,9 @@ fn a_fact_is_recalled_once_per_conversation() {
         assistant: ok  [agent]  (141 in, 1 out)
     "#]]
     .assert_eq(&log(&session.expect("a run")));
-    // Another session recalls the facts of the first one.
+    // Another session recalls the fact, and the conversation that was committed with it.
     let session = block_on(agent.run(Session::user("Tell me about the colour."))).expect("a run");
-    assert!(log(&session).contains("(1 found)"), "{}", log(&session));
+    assert!(log(&session).contains("(3 found)"), "{}", log(&session));
     let session = block_on(agent.run(Session::user("Tell me about fish."))).expect("a run");
     assert!(log(&session).contains("(0 found)"), "{}", log(&session));
 }
@@ -676,22 +675,8 @@ fn a_slow_listener_is_told_how_many_events_were_dropped() {
 
 #[test]
 fn a_memory_that_hangs_ends_with_the_time_of_the_budget() {
-    struct Hangs;
-    impl MemoryBackend for Hangs {
-        fn uri(&self) -> &str {
-            "hangs:"
-        }
-        async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
-            std::future::pending().await
-        }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
-            std::future::pending().await
-        }
-        async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
-            std::future::pending().await
-        }
-    }
-    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#])).memory(&Memory::new(Hangs));
+    let hangs = TestMemory { writes: MemoryAnswer::Hangs, reads: MemoryAnswer::Hangs };
+    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#])).memory(&Memory::new(hangs));
     let session = Session::user("go").within(Budget::new().time(std::time::Duration::from_millis(20)));
     let error = block_on(agent.run(session)).expect_err("time is over");
     assert_eq!(error.kind(), ErrorKind::Budget);
@@ -710,7 +695,7 @@ fn facts_survive_merges_and_folds() {
         agent.commit(&mut theirs).await.expect("committed");
         let mut merged = ours.merge(&theirs).await.expect("a merge");
         agent.commit(&mut merged).await.expect("committed");
-        assert_eq!(memory.recall("Who is Tom?", 9).await.expect("found").len(), 2);
+        assert_eq!(memory.recall("Who is Tom?").await.expect("found").len(), 3);
         // An entry that was recalled and then hidden by a fold is recalled again.
         let mut session = agent.run(Session::user("Who is Tom?")).await.expect("a run");
         session.push(Chunk::user("And?"));
@@ -719,7 +704,7 @@ fn facts_survive_merges_and_folds() {
         session.push(Chunk::user("Who is Tom?"));
         session = agent.run(session).await.expect("a run");
         let recalled = log(&session);
-        assert_eq!(recalled.matches("recall: Who is Tom? (2 found)").count(), 2, "{recalled}");
+        assert_eq!(recalled.matches("recall: Who is Tom? (3 found)").count(), 2, "{recalled}");
     });
 }
 

@@ -591,7 +591,7 @@ fn a_memory_with_a_password_in_its_uri_is_recognised() {
     let mut session = Session::user("What is new?");
     block_on(agent.remember(&mut session, "the sky is green")).expect("a fact");
     block_on(agent.commit(&mut session)).expect("a commit");
-    let found = block_on(memory.recall("sky", 1)).expect("a search");
+    let found = block_on(memory.recall("sky")).expect("a search");
     assert_eq!(found.len(), 1, "the fact is committed");
     let json: String = session.as_record().steps().iter().map(|step| step.json().into_owned()).collect();
     assert!(json.contains("process://me:[secret: url password]@db/facts") && !json.contains("hunter2"), "{json}");

@@ -89,7 +89,7 @@ fn what_is_awaited_by_hand_is_durable_when_it_comes_back() {
         kept(&session, "remember").await;
         agent.commit(&mut session).await?;
         kept(&session, "commit").await;
-        agent.forget(&mut session, &["nothing".to_owned()]).await?;
+        agent.forget(&mut session, &["nothing".parse().expect("an id")]).await?;
         kept(&session, "forget").await;
         Selector::new(&provider).pick(&mut session, &[&agent]).await?;
         kept(&session, "pick").await;

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use rath::memory::{
+    Forget, Hit, Lookup, MemoryBackend, MemoryError, MemoryErrorKind, Note, NoteId, NotePath, Position, Query,
+};
 use rath::prelude::*;
 use rath::record::draw;
 use rath::tool::builtin::{Shell, WriteFile};
@@ -59,4 +62,64 @@ pub(crate) fn log(session: &Session) -> String {
 #[track_caller]
 pub(crate) fn now<T>(work: impl Future<Output = T>) -> T {
     futures_util::FutureExt::now_or_never(work).expect("it waits for nothing")
+}
+
+/// The way in which a [`TestMemory`] answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryAnswer {
+    /// It is written to and finds nothing.
+    Empty,
+    /// It fails.
+    Fails,
+    /// It never answers.
+    Hangs,
+    /// It must not be asked.
+    Panics,
+}
+
+/// A memory for tests: how it answers when it is written to, and when it is asked.
+pub(crate) struct TestMemory {
+    pub(crate) writes: MemoryAnswer,
+    pub(crate) reads: MemoryAnswer,
+}
+
+impl TestMemory {
+    async fn answer<T: Default>(&self, answer: MemoryAnswer) -> Result<T, MemoryError> {
+        match answer {
+            MemoryAnswer::Empty => Ok(T::default()),
+            MemoryAnswer::Fails => Err(MemoryError::new(MemoryErrorKind::Other, "the disk is full")),
+            MemoryAnswer::Hangs => std::future::pending().await,
+            MemoryAnswer::Panics => panic!("a memory was used"),
+        }
+    }
+}
+
+impl MemoryBackend for TestMemory {
+    fn uri(&self) -> &str {
+        "process:notes"
+    }
+
+    async fn remember(&self, _: &[Note]) -> Result<Option<Position>, MemoryError> {
+        self.answer(self.writes).await
+    }
+
+    async fn position(&self) -> Result<Option<Position>, MemoryError> {
+        self.answer(self.reads).await
+    }
+
+    async fn recall(&self, _: &Query) -> Result<Vec<Hit>, MemoryError> {
+        self.answer(self.reads).await
+    }
+
+    async fn read(&self, _: &NoteId) -> Result<Lookup, MemoryError> {
+        self.answer::<()>(self.reads).await.map(|()| Lookup::Unknown)
+    }
+
+    async fn list(&self, _: &[NotePath], _: Position, _: usize) -> Result<Vec<(Position, Note)>, MemoryError> {
+        self.answer(self.reads).await
+    }
+
+    async fn forget(&self, _: &Forget) -> Result<Vec<NoteId>, MemoryError> {
+        self.answer(self.writes).await
+    }
 }

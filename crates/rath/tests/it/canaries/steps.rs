@@ -81,9 +81,10 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
         Observed::new(Tree(text("observed: tree")))
             .with_effects([Effect::new(text("observed: path"), Change::Created)])
             .into(),
-        memory(MemoryEvent::Remember { text: text("memory: fact").into() }).into(),
-        memory(MemoryEvent::Recall { query: text("memory: question").into(), found: vec![found] }).into(),
-        memory(MemoryEvent::Commit { entries: vec![text("memory: entry that is committed")] }).into(),
+        memory(MemoryEvent::Remember { text: text("memory: fact").into(), path: None }).into(),
+        memory(MemoryEvent::Recall { query: text("memory: question").into(), found: vec![found], position: None })
+            .into(),
+        memory(MemoryEvent::Commit { entries: vec![text("memory: entry that is committed")], position: None }).into(),
         memory(MemoryEvent::Forget { entries: vec![text("memory: entry that is forgotten")] }).into(),
         Compressed::new([], text("compressed: summary")).into(),
         Selected::new([route], text("selected: reply"), Choice::Chosen { route: text("selected: choice") }).into(),

@@ -47,6 +47,7 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
         rath::chunk::MemoryEvent::Recall {
             query: "q".into(),
             found: vec![rath::chunk::RecalledEntry::new("e", "long ".repeat(5000))],
+            position: None,
         },
     ));
     work.push(Chunk::user("and?"));

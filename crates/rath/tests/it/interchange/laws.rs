@@ -75,10 +75,11 @@ fn chunk(record: &Record, what: u8) -> Chunk {
         )
         .into(),
         16 => Chunk::instructions(format!("be {word}")),
-        17 => {
-            Memory::new("m:", MemoryEvent::Recall { query: "q".into(), found: vec![RecalledEntry::new("e", "fact")] })
-                .into()
-        }
+        17 => Memory::new(
+            "m:",
+            MemoryEvent::Recall { query: "q".into(), found: vec![RecalledEntry::new("e", "fact")], position: None },
+        )
+        .into(),
         18 => User::new("see").with_images(vec![Image::new("image/png", [word])]).into(),
         19 => Failed::new("provider", format!("failed {word}")).into(),
         _ => Chunk::note(format!("note {word}")),

@@ -1,0 +1,150 @@
+//! `rath memory forget`: remove notes for good.
+
+use std::collections::HashSet;
+
+use rath::Memory;
+use rath::memory::{Lookup, Note, NoteId, Query};
+use rath::record::draw::{count, one_line};
+use serde_json::json;
+
+use super::Moment;
+use crate::asking::confirm;
+use crate::memories::{self, FoundNote, MemoryArg, find_note, now, short_id};
+use crate::output::{self, CommandResult, Exit, Failure};
+
+/// Remove notes for good, with all their versions
+///
+/// Notes that are not named by their ids are shown first, and you are asked. The steps that notes came from stay: see `rath forget`.
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["ids", "query", "session", "before", "expired"])))]
+pub(super) struct ForgetNotesArgs {
+    /// The ids of notes, or their first digits
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    memory: MemoryArg,
+    /// Remove the notes that have words of a question, best first, and those with the same texts
+    #[arg(long, value_name = "QUESTION")]
+    query: Option<String>,
+    /// The most notes that a question removes
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "query")]
+    limit: usize,
+    /// Remove the notes that came from a session
+    #[arg(long)]
+    session: Option<String>,
+    /// Remove the notes that were said before this date, or are older than this: 2026-01-31, 90d. Those whose time is not known stay
+    #[arg(long, value_name = "DATE")]
+    before: Option<Moment>,
+    /// Remove the notes whose time is over
+    #[arg(long)]
+    expired: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(args: &ForgetNotesArgs) -> CommandResult {
+    let memory = args.memory.open().await?;
+    let notes = args.select(&memory).await?;
+    if !args.ids.is_empty() || args.yes || notes.is_empty() {
+        return args.forget(&memory, &notes).await;
+    }
+    // Exactly what was shown is forgotten, and not what others write meanwhile.
+    args.print("would forget ", &notes, &[])?;
+    let these = match notes.len() as u64 {
+        1 => "this note".to_owned(),
+        number => format!("these {}", count(number, "note")),
+    };
+    if !args.json && output::is_interactive() {
+        if confirm(&format!("forget {these} for good?")).await {
+            return args.forget(&memory, &notes).await;
+        }
+        output::message!("nothing is forgotten");
+        return Ok(Exit::Success);
+    }
+    let command = format!("`rath memory forget {}{} --yes`", args.options(), args.memory.option());
+    Err(Failure::new("nothing is forgotten yet", format!("{command} forgets {these}")).with_exit(Exit::Waiting))
+}
+
+impl ForgetNotesArgs {
+    /// Returns the notes that are to be forgotten.
+    async fn select(&self, memory: &Memory) -> Result<Vec<Note>, Failure> {
+        let mut notes: Vec<Note> = Vec::new();
+        for wanted in &self.ids {
+            match find_note(memory, wanted, &self.memory.option()).await? {
+                FoundNote::Note(note) if notes.iter().any(|known| known.id == note.id) => {}
+                FoundNote::Note(note) => notes.push(*note),
+                FoundNote::Forgotten(id, at) => {
+                    let (id, day) = (one_line(id.as_str()), output::day(at));
+                    output::note(&format!("{id} was forgotten on {day} already"));
+                }
+            }
+        }
+        if let Some(question) = &self.query {
+            let query = Query::new(question.as_str()).limit(self.limit).now(now());
+            // A note that is found by its neighbours alone is not what the question is about.
+            for hit in memory.recall(query).await?.into_iter().filter(|hit| hit.has_words) {
+                notes.push(hit.note);
+                for id in hit.duplicates {
+                    if let Lookup::Note(note) = memory.read(&id).await? {
+                        notes.push(*note);
+                    }
+                }
+            }
+        }
+        let (before, now) = (self.before.as_ref().map(Moment::ago), now());
+        if before.is_some() || self.expired || self.session.is_some() {
+            memories::each_note(memory, &[], |note| {
+                let is_old = note.at != 0 && before.is_some_and(|before| note.at < before);
+                let is_over = self.expired && note.expires.is_some_and(|expires| expires <= now);
+                if is_old || is_over || (self.session.is_some() && note.source.is_some()) {
+                    notes.push(note);
+                }
+            })
+            .await?;
+        }
+        if let Some(wanted) = &self.session {
+            let session = memories::find_session(&notes, wanted)?;
+            notes.retain(|note| note.source.as_ref().map(|source| &source.session) == session.as_ref());
+        }
+        Ok(notes)
+    }
+
+    async fn forget(&self, memory: &Memory, notes: &[Note]) -> CommandResult {
+        let ids: Vec<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
+        let mut versions = memory.forget(&ids).await?;
+        let named: HashSet<&NoteId> = ids.iter().collect();
+        versions.retain(|id| !named.contains(id));
+        if !self.json && notes.is_empty() {
+            output::message!("nothing to forget");
+        }
+        self.print("forgot ", notes, &versions)?;
+        Ok(Exit::Success)
+    }
+
+    /// Prints notes, and the ids of other versions of them.
+    fn print(&self, verb: &str, notes: &[Note], versions: &[NoteId]) -> std::io::Result<()> {
+        if self.json {
+            let ids: Vec<_> = notes.iter().map(|note| &note.id).chain(versions).map(NoteId::as_str).collect();
+            let name = if verb == "forgot " { "forgotten" } else { "would_forget" };
+            return output::data(|out| output::json_line(out, &json!({name: ids})));
+        }
+        output::text(|out| {
+            notes.iter().try_for_each(|note| writeln!(out, "{}", memories::line(verb, note)))?;
+            versions.iter().try_for_each(|id| writeln!(out, "{verb}{} (another version)", short_id(id)))
+        })
+    }
+
+    /// Returns the options that choose the same notes, for a hint.
+    fn options(&self) -> String {
+        let value = |name: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!("--{name} {}", output::quote(value)))
+        };
+        let before = self.before.as_ref().map(ToString::to_string);
+        let options = [value("query", &self.query), value("session", &self.session), value("before", &before)];
+        options.into_iter().flatten().next().unwrap_or_else(|| "--expired".to_owned())
+    }
+}

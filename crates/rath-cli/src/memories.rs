@@ -1,0 +1,288 @@
+//! Opening a memory, and finding and printing its notes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rath::interchange::parse_time;
+use rath::memory::{Lookup, Memory, Note, NoteId, NotePath, Position, Source};
+use rath::record::draw::{one_line, shorten};
+use rath::record::{SHORT_ID_DIGITS, Timestamp};
+use rath::store::path_within_reach;
+use rath::{BranchId, StepId};
+use serde_json::Value;
+
+use crate::output::{self, Exit, Failure, ID};
+
+/// The memory that is used where none is named.
+const DEFAULT_MEMORY: &str = "local:.rath/memory";
+
+/// The file of a memory in its directory.
+const MEMORY_FILE: &str = "notes.db";
+
+/// The fewest characters by which a note or a session is found.
+const MIN_PREFIX: usize = 4;
+
+/// The number of notes that are read at once.
+const PAGE: usize = 1000;
+
+/// The columns of a line with a note.
+const COLUMNS: usize = 80;
+
+/// The option that names a memory.
+#[derive(clap::Args)]
+pub(crate) struct MemoryArg {
+    /// The memory: local:DIRECTORY
+    #[arg(long, value_name = "MEMORY", default_value = DEFAULT_MEMORY)]
+    memory: String,
+}
+
+impl MemoryArg {
+    /// Opens the memory, which has to exist.
+    pub(crate) async fn open(&self) -> Result<Memory, Failure> {
+        // To open a memory creates it.
+        if let Some(directory) = self.memory.strip_prefix("local:").filter(|directory| !directory.is_empty()) {
+            let file = Path::new(directory).join(MEMORY_FILE);
+            let is_there = file.try_exists().map_err(|error| {
+                let message = format!("cannot read the memory {}: {error}", output::path(&file));
+                Failure::new(message, "`--memory local:DIRECTORY` names another one")
+            })?;
+            if !is_there {
+                let message = format!("there is no memory here: {}", one_line(&self.memory));
+                let example = format!("`rath memory remember 'Deploy on Mondays only.'{}`", self.option());
+                return Err(Failure::new(message, format!("{example} begins one")));
+            }
+        }
+        self.open_or_create().await
+    }
+
+    /// Opens the memory, and creates it if it does not exist.
+    pub(crate) async fn open_or_create(&self) -> Result<Memory, Failure> {
+        Ok(Memory::open(&self.memory).await?)
+    }
+
+    /// Returns the option that names this memory in a hint: empty for the default one.
+    pub(crate) fn option(&self) -> String {
+        match self.memory == DEFAULT_MEMORY {
+            true => String::new(),
+            false => format!(" --memory {}", output::quote(&self.memory)),
+        }
+    }
+}
+
+/// Opens the memory of an agent whose tools work in `directory`, and creates it if it does not exist.
+pub(crate) async fn open_for_agent(uri: &str, directory: Option<&Path>) -> Result<Memory, Failure> {
+    let path = uri.strip_prefix("local:").filter(|path| !path.is_empty()).map(Path::new);
+    if let (Some(path), Some(directory)) = (path, directory)
+        && let Some(inside) = path_within_reach(path, directory)
+    {
+        let inside = output::quote(&format!("local:.rath/{}", inside.display()));
+        let message = format!("tools could write the memory {}, which is in their directory", output::path(path));
+        return Err(Failure::new(message, format!("`--memory {inside}` is out of their reach")));
+    }
+    Ok(Memory::open(uri).await?)
+}
+
+/// Reads all notes below these paths, or all, oldest first.
+pub(crate) async fn each_note(memory: &Memory, under: &[NotePath], mut each: impl FnMut(Note)) -> Result<(), Failure> {
+    let mut after = Position::default();
+    loop {
+        let page = memory.list(under, after, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = *last;
+        page.into_iter().for_each(|(_, note)| each(note));
+    }
+}
+
+/// A note that was looked for.
+pub(crate) enum FoundNote {
+    Note(Box<Note>),
+    /// The note was forgotten, at this time.
+    Forgotten(NoteId, Timestamp),
+}
+
+/// Finds a note by its id, or by the first digits of it.
+pub(crate) async fn find_note(memory: &Memory, wanted: &str, option: &str) -> Result<FoundNote, Failure> {
+    let usage = |message| {
+        let hint = format!("`rath memory ls{option}` lists the notes");
+        Failure::new(message, hint).with_exit(Exit::Usage)
+    };
+    let id = parse_id("id", wanted.to_owned()).map_err(usage)?;
+    match memory.read(&id).await? {
+        Lookup::Note(note) => return Ok(FoundNote::Note(note)),
+        Lookup::Forgotten(at) => return Ok(FoundNote::Forgotten(id, Timestamp(at))),
+        Lookup::Unknown => {}
+    }
+    let (mut first, mut others) = (None, Vec::new());
+    if wanted.len() >= MIN_PREFIX {
+        each_note(memory, &[], |note| match (note.id.as_str().starts_with(wanted), &first) {
+            (false, _) => {}
+            (true, None) => first = Some(note),
+            (true, Some(_)) => others.push(note.id),
+        })
+        .await?;
+    }
+    match (first, others.first()) {
+        (Some(note), None) => Ok(FoundNote::Note(Box::new(note))),
+        (Some(one), Some(two)) => {
+            let (wanted, one, two) = (one_line(wanted), one_line(one.id.as_str()), one_line(two.as_str()));
+            Err(Failure::new(format!("several notes begin with `{wanted}`: {one}, {two}, .."), "give more digits"))
+        }
+        (None, _) => {
+            let message = format!("there is no note `{}`", one_line(wanted));
+            let list = format!("`rath memory ls{option}` lists the notes");
+            Err(Failure::new(message, format!("{list}; one that was forgotten is known by its whole id only")))
+        }
+    }
+}
+
+/// Finds the session with notes that `wanted` means: by its id, or by the first or last digits of it.
+pub(crate) fn find_session(notes: &[Note], wanted: &str) -> Result<Option<String>, Failure> {
+    let sessions: BTreeSet<&str> = notes.iter().filter_map(|note| Some(&*note.source.as_ref()?.session)).collect();
+    if sessions.contains(wanted) {
+        return Ok(Some(wanted.to_owned()));
+    }
+    if wanted.chars().count() < MIN_PREFIX {
+        let message = format!("wanted at least {MIN_PREFIX} digits of a session, found `{}`", one_line(wanted));
+        return Err(Failure::new(message, "`rath ls` lists the sessions").with_exit(Exit::Usage));
+    }
+    let mut matching = sessions.iter().filter(|session| session.starts_with(wanted) || session.ends_with(wanted));
+    match (matching.next(), matching.next()) {
+        (Some(one), Some(two)) => {
+            let (wanted, one, two) = (one_line(wanted), one_line(one), one_line(two));
+            Err(Failure::new(
+                format!("several sessions have the digits `{wanted}`: {one}, {two}, .."),
+                "give more digits",
+            ))
+        }
+        (found, _) => Ok(found.map(|session| (*session).to_owned())),
+    }
+}
+
+/// Returns the first digits of a note's id, or all of an id that has others than digits.
+pub(crate) fn short_id(id: &NoteId) -> String {
+    let is_digits = id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit());
+    let short = if is_digits { format!("{id:.SHORT_ID_DIGITS$}") } else { one_line(id.as_str()) };
+    format!("{ID}{short}{ID:#}")
+}
+
+/// Returns a note on one line, after `before`: its id, the day, the speaker and as much of the text as fits.
+pub(crate) fn line(before: &str, note: &Note) -> String {
+    let day = Some(note.at).filter(|at| *at != 0).map(|at| output::day(Timestamp(at))).unwrap_or_default();
+    let speaker = note.said_by.as_ref().map(|speaker| format!("{}: ", shorten(speaker, 20))).unwrap_or_default();
+    let used = before.chars().count() + SHORT_ID_DIGITS + 2 + 10 + 2;
+    let text = shorten(&format!("{speaker}{}", note.text), COLUMNS.saturating_sub(used));
+    format!("{before}{}  {day:<10}  {text}", short_id(&note.id))
+}
+
+/// Returns the command that shows the step which a note came from, if it came from one.
+pub(crate) fn source_command(note: &Note) -> Option<String> {
+    let source = note.source.as_ref()?;
+    // The thread of a message is the branch that it was said on, and a session may have several.
+    let branch = note.thread.as_ref().and_then(|thread| thread.parse::<BranchId>().ok());
+    let branch = branch.or_else(|| source.session.parse().ok());
+    let session = branch.map_or_else(|| output::quote(&source.session), |branch| branch.short());
+    Some(match source.steps.first() {
+        None => format!("rath log {session}"),
+        Some(step) => {
+            let step = step.parse::<StepId>().map_or_else(|_| output::quote(step), |step| step.short());
+            format!("rath show {session} {step}")
+        }
+    })
+}
+
+/// Returns the present time, in microseconds since 1970.
+pub(crate) fn now() -> i64 {
+    output::now().0
+}
+
+/// A note as a JSON object, as it is printed and imported.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoteJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    text: String,
+    #[serde(alias = "speaker", skip_serializing_if = "Option::is_none")]
+    said_by: Option<String>,
+    /// A time as RFC 3339 has it, or microseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceJson>,
+}
+
+/// The session and the steps that a note came from.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceJson {
+    session: String,
+    #[serde(default)]
+    steps: Vec<String>,
+}
+
+impl NoteJson {
+    pub(crate) fn new(note: &Note) -> Self {
+        let time = |micros: i64| Timestamp(micros).to_rfc3339().map_or_else(|| Value::from(micros), Value::from);
+        let source = note.source.as_ref();
+        NoteJson {
+            id: Some(note.id.to_string()),
+            path: Some(note.path.to_string()),
+            text: note.text.clone(),
+            said_by: note.said_by.clone(),
+            at: Some(note.at).filter(|at| *at != 0).map(time),
+            thread: note.thread.clone(),
+            expires: note.expires.map(time),
+            replaces: note.replaces.as_ref().map(NoteId::to_string),
+            source: source.map(|it| SourceJson { session: it.session.clone(), steps: it.steps.clone() }),
+        }
+    }
+
+    /// Returns the note, or what is wrong with it. `default_id` is the id of one that names none.
+    pub(crate) fn note(self, default_id: impl FnOnce() -> NoteId) -> Result<Note, String> {
+        let time = |name: &str, value: &Value| {
+            let micros = value.as_i64().or_else(|| value.as_str().and_then(parse_time).map(|time| time.0));
+            let wanted = "wanted a time such as \"2026-01-31T12:00:00Z\", or microseconds since 1970";
+            micros.ok_or_else(|| format!("`{name}`: {wanted}, found {}", shorten(&value.to_string(), 40)))
+        };
+        let invalid = |error: &dyn std::fmt::Display| error.to_string();
+        let id = self.id.map(|id| parse_id("id", id)).transpose()?;
+        let path = plain("path", self.path.unwrap_or_else(|| "memory://user".to_owned()))?;
+        let path = path.parse().map_err(|error| invalid(&error))?;
+        let mut note = Note::with_id(id.unwrap_or_else(default_id), path, self.text);
+        note.at = self.at.map(|at| time("at", &at)).transpose()?.unwrap_or_default();
+        note.expires = self.expires.map(|expires| time("expires", &expires)).transpose()?;
+        note.replaces = self.replaces.map(|id| parse_id("replaces", id)).transpose()?;
+        note.said_by = self.said_by.map(|name| plain("said_by", name)).transpose()?;
+        note.thread = self.thread.map(|name| plain("thread", name)).transpose()?;
+        if let Some(SourceJson { session, steps }) = self.source {
+            let steps = steps.into_iter().map(|step| plain("steps", step)).collect::<Result<_, _>>()?;
+            note.source = Some(Source::new(plain("session", session)?, steps));
+        }
+        note.check().map_err(|error| invalid(&error))?;
+        Ok(note)
+    }
+}
+
+/// The most bytes of a name.
+const MAX_NAME_BYTES: usize = 512;
+
+fn parse_id(what: &str, id: String) -> Result<NoteId, String> {
+    plain(what, id)?.parse::<NoteId>().map_err(|error| error.to_string())
+}
+
+/// Returns a name, or what is wrong with it.
+pub(crate) fn plain(what: &str, name: String) -> Result<String, String> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        let name = shorten(&name, 40);
+        return Err(format!("`{what}`: wanted 1 to {MAX_NAME_BYTES} bytes without control characters, found `{name}`"));
+    }
+    Ok(name)
+}

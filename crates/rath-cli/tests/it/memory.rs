@@ -1,0 +1,390 @@
+//! Notes that agents keep across runs: `rath memory`, and `rath run --memory`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, for_each_store, normalize};
+
+/// Runs commands, and compares the commands with what they print. Ids of notes are numbered, and days are left out.
+fn check_story(folder: &Path, commands: &[&[&str]], ids: &mut Vec<String>, expected: &Expect) {
+    let (mut story, began) = (String::new(), day());
+    for args in commands {
+        let args: Vec<String> = args.iter().map(|arg| with_ids(arg, ids)).collect();
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = crate::rath(folder, &[&["memory"], &words[..]].concat());
+        let out = String::from_utf8_lossy(&output.stdout);
+        ids.extend(out.lines().filter(|line| is_id(line)).map(str::to_owned));
+        let out: String = out.lines().map(|line| without_score(line) + "\n").collect();
+        let err: String = String::from_utf8_lossy(&output.stderr).lines().map(|line| format!("! {line}\n")).collect();
+        let code = output.status.code().expect("an exit code");
+        story.push_str(&format!("$ {}\n{out}{err}", words.join(" ")));
+        story.push_str(&if code == 0 { String::new() } else { format!("exit {code}\n") });
+    }
+    for (nth, id) in ids.iter().enumerate() {
+        story = story.replace(id.as_str(), &format!("ID{}", nth + 1)).replace(&id[..8], &format!("NOTE{}", nth + 1));
+    }
+    expected.assert_eq(&normalize(folder, &story).replace(&began, "TODAY").replace(&day(), "TODAY"));
+}
+
+fn is_id(line: &str) -> bool {
+    line.len() == 32 && line.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Replaces the score at the beginning of a line: the search may learn to weigh words otherwise.
+fn without_score(line: &str) -> String {
+    let rest = line.trim_start_matches(' ');
+    match rest.split_once(' ') {
+        Some((score, rest)) if line.starts_with(' ') && score.parse::<f32>().is_ok() => format!("  SCORE {rest}"),
+        _ => line.to_owned(),
+    }
+}
+
+/// Replaces `ID1` by the first id, and `NOTE1` by its first digits.
+fn with_ids(arg: &str, ids: &[String]) -> String {
+    let number = |name: &str| arg.strip_prefix(name)?.parse::<usize>().ok().map(|number| &ids[number - 1]);
+    match (number("ID"), number("NOTE")) {
+        (Some(id), _) => id.clone(),
+        (_, Some(id)) => id[..8].to_owned(),
+        _ => arg.to_owned(),
+    }
+}
+
+/// Returns the present day.
+fn day() -> String {
+    let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_micros();
+    let now = rath::record::Timestamp(i64::try_from(since).expect("a time"));
+    now.to_rfc3339().expect("a time")[..10].to_owned()
+}
+
+fn json_lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn a_note_is_remembered_found_read_and_forgotten() {
+    let folder = rath_test_support::temp_dir();
+    let mut ids = Vec::new();
+    check_story(
+        folder.path(),
+        &[
+            &["remember", "Deploy on Mondays only.", "--by", "Ann", "--path", "memory://shared/deploy"],
+            &["remember", "The user works mostly\nin Python.", "--expires", "30d"],
+            &["ls"],
+            &["ls", "--under", "memory://shared"],
+            &["ls", "--limit", "1"],
+            &["recall", "When do we deploy?"],
+            &["recall", "When do we deploy?", "--under", "memory://user"],
+            &["recall", "favourite food", "--json"],
+            &["read", "NOTE1"],
+            &["read", "ID2"],
+            &["forget", "--query", "deployment"],
+            &["forget", "NOTE1"],
+            &["read", "ID1"],
+            &["read", "NOTE1"],
+            &["forget", "ID1"],
+            &["recall", "When do we deploy?"],
+            &["forget", "--before", "1d"],
+            &["forget", "--expired"],
+            &["forget", "--before", "0s"],
+            &["forget", "--before", "0s", "--yes"],
+            &["ls"],
+        ],
+        &mut ids,
+        &expect![[r#"
+            $ remember Deploy on Mondays only. --by Ann --path memory://shared/deploy
+            ID1
+            $ remember The user works mostly
+            in Python. --expires 30d
+            ID2
+            $ ls
+            NOTE1  TODAY  Ann: Deploy on Mondays only.
+            NOTE2  TODAY  The user works mostly in Python.
+            $ ls --under memory://shared
+            NOTE1  TODAY  Ann: Deploy on Mondays only.
+            $ ls --limit 1
+            NOTE2  TODAY  The user works mostly in Python.
+            $ recall When do we deploy?
+              SCORE  NOTE1  TODAY  Ann: Deploy on Mondays only.
+            $ recall When do we deploy? --under memory://user
+            ! nothing found
+            $ recall favourite food --json
+            []
+            $ read NOTE1
+            note     ID1
+            path     memory://shared/deploy
+            said by  Ann
+            at       TIME
+
+            Deploy on Mondays only.
+            $ read ID2
+            note     ID2
+            path     memory://user
+            at       TIME
+            expires  TIME
+
+            The user works mostly
+            in Python.
+            $ forget --query deployment
+            would forget NOTE1  TODAY  Ann: Deploy on Mondays only.
+            ! error: nothing is forgotten yet
+            ! hint: `rath memory forget --query deployment --yes` forgets this note
+            exit 4
+            $ forget NOTE1
+            forgot NOTE1  TODAY  Ann: Deploy on Mondays only.
+            $ read ID1
+            ! error: note ID1 was forgotten on TODAY
+            ! hint: its text is gone for good; a session that it came from has its own copy
+            exit 3
+            $ read NOTE1
+            ! error: there is no note `NOTE1`
+            ! hint: `rath memory ls` lists the notes; one that was forgotten is known by its whole id only
+            exit 1
+            $ forget ID1
+            ! note: ID1 was forgotten on TODAY already
+            ! nothing to forget
+            $ recall When do we deploy?
+            ! nothing found
+            $ forget --before 1d
+            ! nothing to forget
+            $ forget --expired
+            ! nothing to forget
+            $ forget --before 0s
+            would forget NOTE2  TODAY  The user works mostly in Python.
+            ! error: nothing is forgotten yet
+            ! hint: `rath memory forget --before 0s --yes` forgets this note
+            exit 4
+            $ forget --before 0s --yes
+            forgot NOTE2  TODAY  The user works mostly in Python.
+            $ ls
+        "#]],
+    );
+}
+
+#[test]
+fn only_writing_creates_a_memory() {
+    let folder = rath_test_support::temp_dir();
+    let reading: [&[&str]; 5] =
+        [&["ls"], &["recall", "deploy"], &["read", "1234"], &["forget", "1234"], &["forget", "--expired", "--yes"]];
+    check_story(
+        folder.path(),
+        &reading,
+        &mut Vec::new(),
+        &expect![[r#"
+        $ ls
+        ! error: there is no memory here: local:.rath/memory
+        ! hint: `rath memory remember 'Deploy on Mondays only.'` begins one
+        exit 1
+        $ recall deploy
+        ! error: there is no memory here: local:.rath/memory
+        ! hint: `rath memory remember 'Deploy on Mondays only.'` begins one
+        exit 1
+        $ read 1234
+        ! error: there is no memory here: local:.rath/memory
+        ! hint: `rath memory remember 'Deploy on Mondays only.'` begins one
+        exit 1
+        $ forget 1234
+        ! error: there is no memory here: local:.rath/memory
+        ! hint: `rath memory remember 'Deploy on Mondays only.'` begins one
+        exit 1
+        $ forget --expired --yes
+        ! error: there is no memory here: local:.rath/memory
+        ! hint: `rath memory remember 'Deploy on Mondays only.'` begins one
+        exit 1
+    "#]],
+    );
+    let elsewhere = &["ls", "--memory", "local:notes"][..];
+    check_story(
+        folder.path(),
+        &[elsewhere],
+        &mut Vec::new(),
+        &expect![[r#"
+        $ ls --memory local:notes
+        ! error: there is no memory here: local:notes
+        ! hint: `rath memory remember 'Deploy on Mondays only.' --memory local:notes` begins one
+        exit 1
+    "#]],
+    );
+    for args in [&["remember", " "][..], &["remember", "a", "--by", "\n"], &["import", "none.jsonl"]] {
+        assert!(!crate::rath(folder.path(), &[&["memory"], args].concat()).status.success(), "{args:?}");
+    }
+    let entries = std::fs::read_dir(folder.path()).expect("a directory").count();
+    assert_eq!(entries, 0, "nothing is created");
+}
+
+/// Runs an import of these lines from stdin.
+fn import(folder: &Path, lines: &[u8]) -> Output {
+    let mut command = rath_test_support::program(crate::program_path());
+    command.args(["memory", "import", "-"]).current_dir(folder);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("rath runs");
+    // The program may end before it has read all.
+    let _ = child.stdin.take().expect("a pipe").write_all(lines);
+    child.wait_with_output().expect("rath ends")
+}
+
+#[test]
+fn a_file_of_notes_is_imported_once_and_whole() {
+    let folder = rath_test_support::temp_dir();
+    let lines = [
+        json!({"text": "Caroline goes to a support group.", "speaker": "Caroline", "at": "2023-05-07T13:56:00Z"}),
+        json!({"text": "Melanie paints sunsets.", "said_by": "Melanie", "at": 1_683_467_820_000_000_i64, "thread": "one"}),
+        json!({"text": "Deploy on Mondays.", "id": "deploy-1", "path": "memory://shared/docs", "expires": "2999-01-01"}),
+        json!({"text": "Ship on Fridays.", "id": "deploy-2"}),
+    ];
+    let file = lines.map(|line| format!("{line}\n\n")).concat();
+    std::fs::write(folder.path().join("notes.jsonl"), file).expect("written");
+    check_story(
+        folder.path(),
+        &[
+            &["import", "notes.jsonl"],
+            &["import", "notes.jsonl"],
+            &["read", "deploy"],
+            &["read", "dep"],
+            &["forget", "deploy-1"],
+            &["import", "notes.jsonl"],
+            &["import", "notes.jsonl", "--json"],
+            &["recall", "sunset painting", "--limit", "1"],
+        ],
+        &mut Vec::new(),
+        &expect![[r#"
+            $ import notes.jsonl
+            4 notes written, 0 known already
+            $ import notes.jsonl
+            0 notes written, 4 known already
+            $ read deploy
+            ! error: several notes begin with `deploy`: deploy-1, deploy-2, ..
+            ! hint: give more digits
+            exit 1
+            $ read dep
+            ! error: there is no note `dep`
+            ! hint: `rath memory ls` lists the notes; one that was forgotten is known by its whole id only
+            exit 1
+            $ forget deploy-1
+            forgot deploy-1              Deploy on Mondays.
+            $ import notes.jsonl
+            0 notes written, 3 known already
+            ! note: 1 note left out: forgotten before
+            $ import notes.jsonl --json
+            {"forgotten":1,"known":3,"written":0}
+            $ recall sunset painting --limit 1
+              SCORE  19630a05  2023-05-07  Melanie: Melanie paints sunsets.
+        "#]],
+    );
+    // The notes that are printed can be imported elsewhere.
+    let printed = crate::rath(folder.path(), &["memory", "ls", "--json"]);
+    let other = rath_test_support::temp_dir();
+    assert!(import(other.path(), &printed.stdout).status.success());
+    assert_eq!(crate::rath(other.path(), &["memory", "ls", "--json"]).stdout, printed.stdout);
+    let times: Vec<_> = json_lines(&printed).iter().map(|note| note["at"].clone()).collect();
+    assert_eq!(times, [json!("2023-05-07T13:56:00Z"), json!("2023-05-07T13:57:00Z"), Value::Null]);
+}
+
+#[test]
+fn a_bad_line_is_named_and_nothing_is_imported() {
+    let folder = rath_test_support::temp_dir();
+    let long = "a".repeat(70_000);
+    let rows: [(String, &str); 11] = [
+        ("nonsense".to_owned(), "wanted a JSON object"),
+        (r#"[null, null, "a"]"#.to_owned(), "wanted a JSON object"),
+        (r#"{"text": 3}"#.to_owned(), "invalid type: integer `3`, expected a string at column 10"),
+        (r#"{"txt": "a"}"#.to_owned(), "unknown field `txt`"),
+        (r#"{"text": " "}"#.to_owned(), "a note needs a text"),
+        (r#"{"text": "a", "at": "yesterday"}"#.to_owned(), "`at`: wanted a time such as"),
+        (r#"{"text": "a", "id": "\u001b[31m"}"#.to_owned(), r"without control characters, found `\u{1b}[31m`"),
+        (r#"{"text": "a", "path": "memory://other"}"#.to_owned(), "is no path of a note"),
+        (format!(r#"{{"text": "{long}"}}"#), "a note has at most 65536 bytes of text, found 70000"),
+        (format!(r#"{{"text": "a", "id": "{long}"}}"#), "wanted 1 to 512 bytes"),
+        ("a".repeat(3 << 20), "it has more than 1048576 bytes"),
+    ];
+    for (line, wanted) in rows {
+        let output = import(folder.path(), format!("{{\"text\": \"good\"}}\n\n{line}\n").as_bytes());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let is_named = said.starts_with("error: stdin, line 3: ") && said.contains(wanted);
+        assert!(is_named && said.contains("hint: nothing is imported") && said.len() < 1000, "{wanted}: {said}");
+    }
+    assert!(!folder.path().join(".rath").exists(), "nothing is created");
+}
+
+#[test]
+fn no_note_holds_a_secret_of_the_user() {
+    let folder = rath_test_support::temp_dir();
+    let line = json!({"text": "canary-8d1f0c7e again", "said_by": "canary-8d1f0c7e"}).to_string();
+    std::fs::write(folder.path().join("notes.jsonl"), line).expect("written");
+    for args in [["remember", "The key is canary-8d1f0c7e."], ["import", "notes.jsonl"]] {
+        let mut command = rath_test_support::program(crate::program_path());
+        command.arg("memory").args(args).env("SERVICE_TOKEN", "canary-8d1f0c7e").current_dir(folder.path());
+        assert!(command.output().expect("rath runs").status.success(), "{args:?}");
+    }
+    let printed = crate::printed(folder.path(), &["memory", "ls", "--json"]);
+    assert!(printed.lines().count() == 2 && !printed.contains("canary"), "{printed}");
+}
+
+/// Runs an agent that answers once, with a memory.
+fn run_with_memory(fixture: &Fixture, prompt: &str, answer: &Value) -> Output {
+    fixture.script(&format!("{answer}\n"));
+    let model = ["--model", "script:script.jsonl", "--sandbox", "none", "--memory", "local:.rath/memory"];
+    fixture.rath(&[&["run", prompt], &model[..]].concat())
+}
+
+#[test]
+fn an_agent_knows_in_the_next_process_what_was_said_in_this_one() {
+    for_each_store("", |fixture| {
+        let output = run_with_memory(fixture, "We deploy on Mondays only.", &json!({"text": "I see."}));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let first = fixture.newest();
+        let knows = json!({"text": "On Mondays.", "expect": {"contains": ["We deploy on Mondays only."]}});
+        let output = run_with_memory(fixture, "When do we deploy?", &knows);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let second = fixture.newest();
+        assert_eq!(fixture.code(&["replay", &second]), 0);
+
+        // A note leads to the step that it came from.
+        let memory = |args: &[&str]| crate::rath(&fixture.path(""), &[&["memory"], args].concat());
+        let recalled = memory(&["recall", "deploy on Mondays only", "--limit", "1"]);
+        let text = String::from_utf8_lossy(&recalled.stdout).into_owned();
+        let command = text.split('`').nth(1).and_then(|command| command.strip_prefix("rath ")).expect("a command");
+        let step = fixture.out(&command.split(' ').collect::<Vec<_>>());
+        assert!(step.contains("kind     user") && step.ends_with("\nWe deploy on Mondays only.\n"), "{text}{step}");
+
+        // It goes on with its memory, and no other session is forgotten with it.
+        fixture.script(&json!({"text": "Yes."}).to_string());
+        let model = ["--model", "script:script.jsonl", "--memory", "local:.rath/memory"];
+        assert_eq!(fixture.code(&[&["resume", &second, "Is Friday a holiday?"], &model[..]].concat()), 0);
+        assert_eq!(json_lines(&memory(&["ls", "--json"])).len(), 6);
+        assert_eq!(memory(&["forget", "--session", &first]).status.code(), Some(4));
+        let forgotten = memory(&["forget", "--session", &first, "--yes", "--json"]);
+        assert_eq!(json_lines(&forgotten)[0]["forgotten"].as_array().map(Vec::len), Some(2));
+        assert_eq!(json_lines(&memory(&["ls", "--json"])).len(), 4);
+    });
+}
+
+#[test]
+fn an_agent_without_the_option_has_no_memory() {
+    for_each_store("", |fixture| {
+        fixture.script(&json!({"text": "Hello."}).to_string());
+        assert_eq!(fixture.code(&["run", "Hi", "--model", "script:script.jsonl", "--sandbox", "none"]), 0);
+        assert!(!fixture.path(".rath/memory").exists());
+    });
+}
+
+#[test]
+fn tools_cannot_write_the_memory() {
+    for_each_store("{\"text\": \"Hello.\"}", |fixture| {
+        let args = ["run", "Hi", "--model", "script:script.jsonl", "--sandbox", "local:work", "--memory"];
+        fixture.check(
+            &[&args[..], &["local:work/notes"]].concat(),
+            &expect![[r#"
+                ! error: tools could write the memory work/notes, which is in their directory
+                ! hint: `--memory local:.rath/notes` is out of their reach
+                exit 1
+            "#]],
+        );
+        assert!(!fixture.path("work/notes").exists());
+    });
+}

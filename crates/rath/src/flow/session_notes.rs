@@ -1,0 +1,214 @@
+//! The notes of a session: what a commit writes to a memory, and what a recall may find there.
+
+use std::collections::HashSet;
+
+use rath_memory::{Note, NoteId, NotePath, Position, Query, Source};
+use rath_record::chunk::{Chunk, MemoryEvent};
+use rath_record::view::Message;
+use rath_record::{BranchId, Digest, Record, Step, StepId, Text};
+
+use crate::session::Session;
+
+/// The most bytes of a note that is made of a message. A longer message becomes several notes.
+const MAX_NOTE_BYTES: usize = 2_000;
+
+/// The name of the speaker of messages that the user wrote.
+const USER: &str = "user";
+/// The name of the speaker of answers that no named module asked for.
+const ASSISTANT: &str = "assistant";
+
+/// The part of a memory that a session may search.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MemoryView {
+    /// The session, by the branch that it began with.
+    pub(super) session: BranchId,
+    /// The notes that this line of the session wrote.
+    pub(super) own: Vec<NoteId>,
+    /// The position up to which notes of others are known; None for all.
+    pub(super) position: Option<Position>,
+}
+
+impl MemoryView {
+    /// Reads the view from the record.
+    ///
+    /// A fork knows what was known where it forked, and its own notes. A merge ends that: it knows all.
+    pub(super) fn of(session: &Session, uri: &str) -> Option<Self> {
+        let mut own = Vec::new();
+        let mut position = None;
+        let mut is_fork = session.is_unwritten_fork();
+        let mut is_decided = is_fork;
+        let mut first_branch = None;
+        for step in session.as_record().newest_first() {
+            match step.chunk() {
+                Chunk::Forked(_) if !is_decided => (is_fork, is_decided) = (true, true),
+                Chunk::Merged(_) if !is_decided => is_decided = true,
+                Chunk::Memory(chunk) if chunk.memory == uri => {
+                    let known = match &chunk.event {
+                        MemoryEvent::Commit { entries, position } => {
+                            own.extend(entries.iter().filter_map(|entry| entry.parse().ok()));
+                            position
+                        }
+                        MemoryEvent::Recall { position, .. } => position,
+                        _ => &None,
+                    };
+                    if is_fork && position.is_none() {
+                        position = known.map(Position);
+                    }
+                }
+                _ => {}
+            }
+            first_branch = Some(step.stamp().branch);
+        }
+        Some(MemoryView { session: first_branch?, own, position })
+    }
+
+    /// Makes a question that finds what is in view.
+    pub(super) fn query(&self, question: String) -> Query {
+        let mut query = Query::new(question).session(self.session.to_string(), self.own.clone());
+        query.as_of = self.position;
+        query
+    }
+}
+
+/// Returns the id of a note that was made of a step, by its number among the notes of that step.
+pub(super) fn note_id(step: StepId, nth: usize) -> NoteId {
+    let digest = Digest::compute(format!("rath note {nth} of {step}").as_bytes());
+    format!("{digest:.32}").parse().expect("hexadecimal digits are an id")
+}
+
+/// Returns the steps with a fact or a message that no commit wrote to the memory, oldest first.
+pub(super) fn uncommitted<'a>(record: &'a Record, uri: &str) -> Vec<&'a Step> {
+    // A commit wrote what was before it on its own branch, not what a later merge put before it.
+    let mut committed: HashSet<StepId> = HashSet::new();
+    let mut steps = Vec::new();
+    for step in record.newest_first() {
+        if is_commit(step, uri) && !committed.contains(&step.id()) {
+            let before = Record::at(step.clone());
+            committed.extend(before.newest_first().map(Step::id));
+        } else if is_said(step) || pending_fact(step, uri).is_some() {
+            steps.push(step);
+        }
+    }
+    steps.retain(|step| !committed.contains(&step.id()));
+    steps.reverse();
+    steps
+}
+
+fn is_commit(step: &Step, uri: &str) -> bool {
+    matches!(step.chunk(), Chunk::Memory(chunk) if chunk.memory == uri && matches!(chunk.event, MemoryEvent::Commit { .. }))
+}
+
+/// Returns true for a message of the user or an answer of the model.
+fn is_said(step: &Step) -> bool {
+    match step.chunk() {
+        // A message that a module wrote is a part of its work.
+        Chunk::User(user) => step.stamp().by.is_none() && has_words(&user.text),
+        Chunk::Assistant(answer) => has_words(&answer.text),
+        _ => false,
+    }
+}
+
+fn has_words(text: &Text) -> bool {
+    text.as_str().is_some_and(|text| !text.trim().is_empty())
+}
+
+/// Returns the fact that a step records for this memory, and its path.
+pub(super) fn pending_fact<'a>(step: &'a Step, uri: &str) -> Option<(&'a Text, Option<&'a str>)> {
+    match step.chunk() {
+        Chunk::Memory(chunk) if chunk.memory == uri => match &chunk.event {
+            MemoryEvent::Remember { text, path } => Some((text, path.as_deref())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Makes the notes of a step: a fact, or a message in pieces.
+pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
+    let source = Source::new(session.to_string(), vec![step.id().to_string()]);
+    let make = |nth: usize, path: NotePath, text: &str| {
+        let note = Note::with_id(note_id(step.id(), nth), path, text).source(source.clone());
+        note.at(step.stamp().at.map_or(0, |at| at.0))
+    };
+    if let Some((text, path)) = pending_fact(step, uri) {
+        let path = path.unwrap_or("memory://user").parse().unwrap_or_else(|_| user_path());
+        return pieces(text.as_str().unwrap_or_default())
+            .enumerate()
+            .map(|(nth, text)| make(nth, path.clone(), text))
+            .collect();
+    }
+    let (speaker, text) = match step.chunk() {
+        Chunk::User(user) => (USER, &user.text),
+        Chunk::Assistant(answer) => (step.stamp().by.as_deref().unwrap_or(ASSISTANT), &answer.text),
+        _ => return Vec::new(),
+    };
+    let path: NotePath = format!("memory://session/{session}").parse().unwrap_or_else(|_| user_path());
+    let notes = pieces(text.as_str().unwrap_or_default()).enumerate();
+    let thread = step.stamp().branch.to_string();
+    notes.map(|(nth, text)| make(nth, path.clone(), text).said_by(speaker).thread(thread.as_str())).collect()
+}
+
+fn user_path() -> NotePath {
+    "memory://user".parse().expect("a scope is a path")
+}
+
+/// Cuts a text into pieces of at most [`MAX_NOTE_BYTES`]: between paragraphs, else between lines, words or characters.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text.trim();
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if rest.len() <= MAX_NOTE_BYTES {
+            return Some(std::mem::take(&mut rest));
+        }
+        let most = rest.floor_char_boundary(MAX_NOTE_BYTES);
+        let cut = ["\n\n", "\n", " "].iter().find_map(|between| rest[..most].rfind(between).filter(|at| *at > 0));
+        let (piece, after) = rest.split_at(cut.unwrap_or(most));
+        rest = after.trim_start();
+        Some(piece.trim_end())
+    })
+    .filter(|piece| !piece.is_empty())
+}
+
+/// The steps and the entries that the model reads already.
+pub(super) struct AlreadyVisible {
+    steps: HashSet<String>,
+    entries: HashSet<String>,
+}
+
+impl AlreadyVisible {
+    pub(super) fn of(session: &Session, uri: &str) -> Self {
+        let (mut steps, mut entries) = (HashSet::new(), HashSet::new());
+        for message in session.messages().list {
+            steps.insert(message.step().id().to_string());
+            if let (Message::Recalled(_, found), Chunk::Memory(chunk)) = (&message, message.step().chunk())
+                && chunk.memory == uri
+            {
+                entries.extend(found.iter().map(|recalled| recalled.entry.clone()));
+            }
+        }
+        AlreadyVisible { steps, entries }
+    }
+
+    /// Returns true if the model reads the entry, or all the steps that it came from.
+    pub(super) fn contains(&self, entry: &str, steps: &[String]) -> bool {
+        self.entries.contains(entry) || !steps.is_empty() && steps.iter().all(|step| self.steps.contains(step))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_paragraphs_and_nothing_is_lost() {
+        let paragraph = "word ".repeat(150);
+        let text = format!("{paragraph}\n\n{paragraph}\n\n{paragraph}\n\n{}", "字".repeat(3_000));
+        let pieces: Vec<&str> = pieces(&text).collect();
+        assert!(pieces.iter().all(|piece| piece.len() <= MAX_NOTE_BYTES && !piece.is_empty()));
+        let characters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        assert_eq!(pieces.iter().map(|piece| characters(piece)).collect::<String>(), characters(&text));
+        assert_eq!(pieces[0].len(), 2 * 750 - 1 + 2);
+    }
+}
