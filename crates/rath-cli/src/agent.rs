@@ -17,7 +17,7 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
-use crate::memories;
+use crate::memories::{self, EmbeddingsArg};
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
@@ -57,6 +57,8 @@ pub(crate) struct AgentArgs {
     /// the run. `rath memory` shows and removes notes.
     #[arg(long, value_name = "MEMORY")]
     memory: Option<String>,
+    #[command(flatten)]
+    embeddings: EmbeddingsArg,
     /// The number of times that the model may be asked
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
@@ -106,7 +108,17 @@ pub(crate) fn secrets() -> Secrets {
 
 impl AgentArgs {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>, mode: Option<Mode>) -> Self {
-        AgentArgs { model, system, sandbox, network: false, mode, memory: None, turns: DEFAULT_TURNS, json: false }
+        AgentArgs {
+            model,
+            system,
+            sandbox,
+            network: false,
+            mode,
+            memory: None,
+            embeddings: EmbeddingsArg::default(),
+            turns: DEFAULT_TURNS,
+            json: false,
+        }
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
@@ -120,8 +132,12 @@ impl AgentArgs {
         };
         let sandbox = self.sandbox(session)?;
         let mut agent = Agent::new(system, &provider).turns(self.turns);
+        if self.memory.is_none() {
+            self.embeddings.check_unused()?;
+        }
         if let Some(uri) = &self.memory {
-            let memory = memories::open_for_agent(uri, sandbox.as_ref().and_then(Sandbox::directory)).await?;
+            let directory = sandbox.as_ref().and_then(Sandbox::directory);
+            let memory = memories::open_for_agent(uri, directory, &self.embeddings).await?;
             agent = agent.memory(&memory).commit_on_run();
         }
         Ok(if sandbox.is_some() { agent.tools(builtin::all()) } else { agent })
@@ -254,7 +270,7 @@ impl AgentArgs {
             value.iter().map(|value| format!(" --{name} {}", output::quote(value))).collect::<String>()
         };
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
-        let memory = option("memory", &self.memory);
+        let memory = option("memory", &self.memory) + &self.embeddings.option();
         let network = if self.network { " --network" } else { "" };
         let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
         format!("--model {}{system}{sandbox}{network}{mode}{memory}", output::quote(&self.model))

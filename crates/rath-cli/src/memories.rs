@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rath::interchange::parse_time;
-use rath::memory::{Lookup, Memory, Note, NoteId, NotePath, Position, Source};
+use rath::memory::{LocalMemory, Lookup, Memory, Note, NoteId, NotePath, Position, Source};
+use rath::provider::Embedder;
 use rath::record::draw::{one_line, shorten};
 use rath::record::{SHORT_ID_DIGITS, Timestamp};
 use rath::store::path_within_reach;
@@ -39,7 +40,24 @@ pub(crate) struct MemoryArg {
 impl MemoryArg {
     /// Opens the memory, which has to exist.
     pub(crate) async fn open(&self) -> Result<Memory, Failure> {
-        // To open a memory creates it.
+        self.check_exists()?;
+        self.open_or_create().await
+    }
+
+    /// Opens the memory, which has to exist, and finds its notes by meaning if a model is named.
+    pub(crate) async fn open_with(&self, embeddings: &EmbeddingsArg) -> Result<Memory, Failure> {
+        self.check_exists()?;
+        embeddings.open(&self.memory).await
+    }
+
+    /// Opens the memory, which has to exist, to give its notes vectors of a model.
+    pub(crate) async fn open_for_vectors(&self, model: &str) -> Result<LocalMemory, Failure> {
+        self.check_exists()?;
+        open_with_vectors(&self.memory, model).await
+    }
+
+    /// To open a memory creates it.
+    fn check_exists(&self) -> Result<(), Failure> {
         if let Some(directory) = self.memory.strip_prefix("local:").filter(|directory| !directory.is_empty()) {
             let file = Path::new(directory).join(MEMORY_FILE);
             let is_there = file.try_exists().map_err(|error| {
@@ -52,7 +70,7 @@ impl MemoryArg {
                 return Err(Failure::new(message, format!("{example} begins one")));
             }
         }
-        self.open_or_create().await
+        Ok(())
     }
 
     /// Opens the memory, and creates it if it does not exist.
@@ -69,8 +87,64 @@ impl MemoryArg {
     }
 }
 
+/// The option that names a model for vectors.
+#[derive(clap::Args, Default)]
+pub(crate) struct EmbeddingsArg {
+    /// Find notes by their meaning too, by vectors of this model, such as openai:text-embedding-3-small
+    ///
+    /// The model reads the notes and the questions. OPENAI_API_KEY is its key, and OPENAI_BASE_URL its address if it is not
+    /// OpenAI's.
+    #[arg(long, value_name = "MODEL")]
+    embeddings: Option<String>,
+}
+
+impl EmbeddingsArg {
+    /// Opens a memory, whose notes are found by meaning if a model is named. The memory is created if it does not exist.
+    pub(crate) async fn open(&self, uri: &str) -> Result<Memory, Failure> {
+        match &self.embeddings {
+            None => Ok(Memory::open(uri).await?),
+            Some(model) => Ok(Memory::new(open_with_vectors(uri, model).await?)),
+        }
+    }
+
+    /// Returns true if a model is named.
+    pub(crate) fn is_given(&self) -> bool {
+        self.embeddings.is_some()
+    }
+
+    /// Returns the option in a hint: empty if no model is named.
+    pub(crate) fn option(&self) -> String {
+        self.embeddings.iter().map(|model| format!(" --embeddings {}", output::quote(model))).collect()
+    }
+
+    /// Fails if a model is named where there is no memory.
+    pub(crate) fn check_unused(&self) -> Result<(), Failure> {
+        match &self.embeddings {
+            None => Ok(()),
+            Some(_) => {
+                let failure = Failure::new("`--embeddings` is for a memory", "add `--memory local:.rath/memory`");
+                Err(failure.with_exit(Exit::Usage))
+            }
+        }
+    }
+}
+
+/// Opens a memory in a directory, whose notes are found by vectors of a model too.
+async fn open_with_vectors(uri: &str, model: &str) -> Result<LocalMemory, Failure> {
+    let Some(directory) = uri.strip_prefix("local:") else {
+        let failure = Failure::new("`--embeddings` is for a memory in a directory", "write `--memory local:DIRECTORY`");
+        return Err(failure.with_exit(Exit::Usage));
+    };
+    let embedder = Embedder::open(model)?;
+    Ok(LocalMemory::open(directory).await?.embedder(embedder))
+}
+
 /// Opens the memory of an agent whose tools work in `directory`, and creates it if it does not exist.
-pub(crate) async fn open_for_agent(uri: &str, directory: Option<&Path>) -> Result<Memory, Failure> {
+pub(crate) async fn open_for_agent(
+    uri: &str,
+    directory: Option<&Path>,
+    embeddings: &EmbeddingsArg,
+) -> Result<Memory, Failure> {
     let path = uri.strip_prefix("local:").filter(|path| !path.is_empty()).map(Path::new);
     if let (Some(path), Some(directory)) = (path, directory)
         && let Some(inside) = path_within_reach(path, directory)
@@ -79,7 +153,7 @@ pub(crate) async fn open_for_agent(uri: &str, directory: Option<&Path>) -> Resul
         let message = format!("tools could write the memory {}, which is in their directory", output::path(path));
         return Err(Failure::new(message, format!("`--memory {inside}` is out of their reach")));
     }
-    Ok(Memory::open(uri).await?)
+    embeddings.open(uri).await
 }
 
 /// Reads all notes below these paths, or all, oldest first.

@@ -98,6 +98,11 @@ impl Docs {
         self.facts.get(doc as usize).copied().unwrap_or_default()
     }
 
+    /// Returns the notes that are there, in their order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Doc> + '_ {
+        self.facts.iter().enumerate().filter(|(_, facts)| facts.path != 0).map(|(doc, _)| doc as Doc)
+    }
+
     /// Returns true if there is a note with such facts.
     pub(crate) fn any(&self, wanted: impl Fn(&DocFacts) -> bool) -> bool {
         self.facts.iter().any(|facts| facts.path != 0 && wanted(facts))

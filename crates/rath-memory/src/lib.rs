@@ -17,8 +17,10 @@ mod search;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
+mod vectors;
 mod view;
 
 pub use error::{NoteError, Result};
 pub use note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source};
-pub use store::{Hit, Lookup, NoteStore, Position, Query};
+pub use store::{Hit, Lookup, NoteStore, Position, Query, QuestionVector};
+pub use vectors::UNRELATED_TEXTS;

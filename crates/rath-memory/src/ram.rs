@@ -9,6 +9,7 @@ use crate::index::Index;
 use crate::note::{Note, NoteId, NotePath, is_under};
 use crate::postings::Doc;
 use crate::store::{Hit, Lookup, Position, Query, Shelf};
+use crate::vectors::{Calibration, CodedVector, SignIndex, not_usable};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
 pub(crate) struct RamNotes {
@@ -22,6 +23,13 @@ pub(crate) struct RamNotes {
     threads: HashMap<String, Doc>,
     lifetimes: Lifetimes,
     index: Index,
+    models: BTreeMap<String, RamVectors>,
+}
+
+/// The vectors of a model.
+struct RamVectors {
+    index: SignIndex,
+    coded: HashMap<Doc, CodedVector>,
 }
 
 /// Numbers for texts, from 1.
@@ -47,6 +55,7 @@ impl RamNotes {
             threads: HashMap::new(),
             lifetimes: Lifetimes::default(),
             index: Index::new(),
+            models: BTreeMap::new(),
         }
     }
 
@@ -93,10 +102,17 @@ impl Shelf for RamNotes {
             now: query.now,
         };
         let visible = self.lifetimes.visible(&self.index.docs, &request);
-        let found =
-            self.index.search(&query.text, &visible, search_limit(query.limit), |_| Ok::<_, Infallible>(Vec::new()));
+        let limit = search_limit(query);
+        let found = self.index.search(&query.text, &visible, limit, |_| Ok::<_, Infallible>(Vec::new()));
+        let mut found = found.unwrap_or_default();
+        if let Some(vector) = &query.vector
+            && let Some(model) = self.models.get(&vector.model)
+        {
+            let read = |doc| Ok(model.coded.get(&doc).cloned());
+            found = model.index.add_similar(&self.index.docs, &visible, vector, found, limit, read)?;
+        }
         let mut hits = Hits::new(query.limit);
-        for found in found.unwrap_or_default() {
+        for found in found {
             if hits.is_full() {
                 break;
             }
@@ -140,6 +156,10 @@ impl Shelf for RamNotes {
             }
         }
         self.lifetimes.remove(&docs);
+        for model in self.models.values_mut() {
+            docs.iter().for_each(|doc| model.index.remove(*doc));
+            model.coded.retain(|doc, _| !docs.contains(doc));
+        }
         gone.sort_unstable();
         Ok(gone)
     }
@@ -160,6 +180,36 @@ impl Shelf for RamNotes {
 
     fn position(&mut self) -> Result<Position> {
         Ok(Position(self.last))
+    }
+
+    fn models(&mut self) -> Result<Vec<String>> {
+        Ok(self.models.keys().cloned().collect())
+    }
+
+    fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()> {
+        let index = SignIndex::new(Calibration::measure(vectors)?);
+        self.models.entry(model.to_owned()).or_insert(RamVectors { index, coded: HashMap::new() });
+        Ok(())
+    }
+
+    fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>> {
+        let model = self.models.get(model);
+        let has_none = |doc: &Doc| model.is_none_or(|model| !model.index.contains(*doc));
+        let without = self.notes.iter().rev().filter(|(doc, _)| has_none(doc));
+        Ok(without.take(limit).map(|(_, note)| note.clone()).collect())
+    }
+
+    fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
+        let model = self.models.get_mut(model).ok_or_else(|| not_usable("the model was not measured"))?;
+        let coded: Vec<CodedVector> =
+            vectors.iter().map(|(_, vector)| model.index.calibration.code(vector)).collect::<Result<_>>()?;
+        for ((id, _), vector) in vectors.iter().zip(coded) {
+            if let Some(doc) = self.ids.get(id) {
+                model.index.insert(*doc, &vector);
+                model.coded.insert(*doc, vector);
+            }
+        }
+        Ok(())
     }
 }
 

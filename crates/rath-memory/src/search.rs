@@ -10,7 +10,10 @@
 //! All statistics are those of the notes in view, so a search that must not see some notes gives the result, to the last bit, that
 //! it would give if they did not exist.
 
+use std::collections::HashSet;
+
 use crate::docs::{Docs, Visible};
+use crate::error::Result;
 use crate::postings::{Count, Doc, PostingList};
 
 /// The saturation of BM25: the more often a term occurs, the less each occurrence adds.
@@ -30,14 +33,18 @@ const MIN_COVERAGE: f32 = 0.1;
 /// The least number of notes that are looked at in context, and that are looked at with their passage.
 const MIN_CANDIDATES: usize = 128;
 const MIN_PASSAGES: usize = 64;
+/// The weight of a similarity. Words count more: a name or a number in them is the one that was asked for, or another.
+const SIMILARITY_WEIGHT: f32 = 0.5;
 
 /// A note that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Match {
     pub(crate) doc: Doc,
     pub(crate) score: f32,
-    /// The note itself has a term of the question; otherwise a note next to it has.
+    /// The note itself has a term of the question.
     pub(crate) has_words: bool,
+    /// The similarity of the note's vector to that of the question, if it was found by it.
+    pub(crate) similarity: Option<f32>,
 }
 
 /// Memory that searches use one after the other, so that none has to ask for it.
@@ -67,9 +74,37 @@ pub(crate) fn search(
     sort(&mut found);
     found.truncate(limit.max(MIN_PASSAGES));
     search.add_passages(&mut found, &mut scratch.slots);
+    // The part of the question that a note has: questions differ in their terms, and scores do not.
+    let asked: f32 = search.terms.iter().map(|term| term.weight * (K1 + 1.0)).sum();
+    found.iter_mut().for_each(|found| found.score /= asked);
     sort(&mut found);
     found.truncate(limit);
     found
+}
+
+/// Adds notes that are similar to the question, and the similarity of those that were found by words: how much of the question a
+/// note has in words, and half of how alike the two are.
+///
+/// Joining the two lists by places (reciprocal rank fusion) was tried, and puts notes that are alike by chance before those that
+/// have the name or the number that was asked for.
+pub(crate) fn add_similar(
+    mut found: Vec<Match>,
+    mut similarity: impl FnMut(Doc) -> Result<Option<f32>>,
+    similar: &[(Doc, f32)],
+    limit: usize,
+) -> Result<Vec<Match>> {
+    for found in &mut found {
+        found.similarity = similarity(found.doc)?.filter(|similarity| *similarity > 0.0);
+    }
+    let known: HashSet<Doc> = found.iter().map(|found| found.doc).collect();
+    let new = similar.iter().filter(|(doc, _)| !known.contains(doc));
+    found.extend(new.map(|(doc, alike)| Match { doc: *doc, score: 0.0, has_words: false, similarity: Some(*alike) }));
+    for found in &mut found {
+        found.score += SIMILARITY_WEIGHT * found.similarity.unwrap_or(0.0);
+    }
+    sort(&mut found);
+    found.truncate(limit);
+    Ok(found)
 }
 
 /// Sorts the best first; of two with one score, the newer first.
@@ -154,7 +189,7 @@ impl Search<'_, '_> {
             .as_ref()
             .unwrap_or(touched)
             .iter()
-            .map(|doc| Match { doc: *doc, score: scores[*doc as usize], has_words: true })
+            .map(|doc| Match { doc: *doc, score: scores[*doc as usize], has_words: true, similarity: None })
             .collect();
         touched.drain(..).for_each(|doc| scores[doc as usize] = 0.0);
         best.retain(|found| self.visible.contains(self.docs, found.doc));
@@ -218,7 +253,7 @@ impl Search<'_, '_> {
                 }
             }
             if covered > 0.0 && covered >= asked * MIN_COVERAGE {
-                found.push(Match { doc, score, has_words });
+                found.push(Match { doc, score, has_words, similarity: None });
             }
         }
         counts.clear();

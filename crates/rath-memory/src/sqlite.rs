@@ -10,10 +10,12 @@
 mod forget;
 mod schema;
 mod segments;
+mod vectors;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use self::vectors::LoadedModels;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use crate::docs::{DocFacts, FACTS_BYTES};
@@ -40,6 +42,7 @@ struct State {
     last: Doc,
     /// The last note of the newest segment.
     segmented: Doc,
+    models: LoadedModels,
 }
 
 /// The kinds of texts that have numbers.
@@ -68,7 +71,14 @@ impl SqliteNotes {
 
 impl State {
     fn new() -> Self {
-        State { index: Index::new(), lifetimes: Lifetimes::default(), changes: 0, last: 0, segmented: 0 }
+        State {
+            index: Index::new(),
+            lifetimes: Lifetimes::default(),
+            changes: 0,
+            last: 0,
+            segmented: 0,
+            models: LoadedModels::default(),
+        }
     }
 
     /// Takes in what this and other processes have written. After a failure all is read anew.
@@ -99,6 +109,7 @@ impl State {
             self.index.docs.remove(*doc);
         });
         self.lifetimes.remove(&gone);
+        self.models.remove(&gone);
         // The terms of these notes are not known any more, so the recent postings are made anew from what is left.
         if gone.iter().any(|doc| *doc > self.segmented) {
             self.index_recent_anew(transaction, self.segmented)?;
@@ -206,7 +217,6 @@ impl Shelf for SqliteNotes {
                 "INSERT INTO notes(doc, id, path, session, thread, before, at, expires, replaces, has_lifetime, said_by, steps, text) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?;
-            let mut move_thread = transaction.prepare_cached("UPDATE names SET last = ?2 WHERE name = ?1")?;
             let mut names = Names::new(&transaction);
             let mut threads: HashMap<u32, Doc> = HashMap::new();
             for note in notes {
@@ -241,9 +251,6 @@ impl Shelf for SqliteNotes {
                     note.text,
                 ])?;
             }
-            for (thread, last) in threads {
-                move_thread.execute([thread, last])?;
-            }
         }
         if last != before {
             set_count(&transaction, "position", i64::from(last))?;
@@ -259,9 +266,13 @@ impl Shelf for SqliteNotes {
             let request = view_request(transaction, query, state.last)?;
             let visible = state.lifetimes.visible(&state.index.docs, &request);
             let mut lists = transaction.prepare_cached("SELECT list FROM postings WHERE term = ?1 ORDER BY first")?;
-            let found = state.index.search(&query.text, &visible, search_limit(query.limit), |term| {
+            let limit = search_limit(query);
+            let mut found = state.index.search(&query.text, &visible, limit, |term| {
                 lists.query_map([term], |row| row.get(0))?.collect::<Result<Vec<Vec<u8>>, rusqlite::Error>>()
             })?;
+            if let Some(vector) = &query.vector {
+                found = state.add_similar(transaction, &visible, vector, found, limit)?;
+            }
             let mut read =
                 transaction.prepare_cached(&format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc = ?1"))?;
             let mut names = Names::new(transaction);
@@ -327,6 +338,22 @@ impl Shelf for SqliteNotes {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
         Ok(Position(count(&transaction, "position")? as Doc))
     }
+
+    fn models(&mut self) -> Result<Vec<String>> {
+        self.find_models()
+    }
+
+    fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()> {
+        self.write_calibration(model, vectors)
+    }
+
+    fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>> {
+        self.notes_without_vector(model, limit)
+    }
+
+    fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
+        self.write_vectors(model, vectors)
+    }
 }
 
 impl SqliteNotes {
@@ -339,8 +366,8 @@ impl SqliteNotes {
 }
 
 fn newest_of_thread(transaction: &Transaction<'_>, thread: u32) -> Result<Doc> {
-    let mut query = transaction.prepare_cached("SELECT last FROM names WHERE name = ?1")?;
-    Ok(query.query_row([thread], |row| row.get(0))?)
+    let mut query = transaction.prepare_cached("SELECT max(doc) FROM notes WHERE thread = ?1 AND thread != 0")?;
+    Ok(query.query_row([thread], |row| row.get::<_, Option<Doc>>(0))?.unwrap_or(0))
 }
 
 /// Turns the names and ids of a question into numbers.
@@ -406,8 +433,7 @@ impl<'a> Names<'a> {
         let number = match self.find(kind, text)? {
             Some(number) => number,
             None => {
-                let mut insert =
-                    self.transaction.prepare_cached("INSERT INTO names(kind, text, last) VALUES (?1, ?2, 0)")?;
+                let mut insert = self.transaction.prepare_cached("INSERT INTO names(kind, text) VALUES (?1, ?2)")?;
                 insert.insert(params![kind as u8, text])? as u32
             }
         };

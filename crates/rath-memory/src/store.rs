@@ -48,12 +48,34 @@ pub struct Query {
     pub own: Vec<NoteId>,
     /// The present time, in microseconds since 1970, by which notes have expired or not.
     pub now: i64,
+    /// The question as a vector. Notes whose vectors are similar are found too.
+    pub vector: Option<QuestionVector>,
+}
+
+/// A question as a vector of a model.
+///
+/// Part of [`Query`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuestionVector {
+    /// The name of the model, as [`NoteStore::calibrate`] got it.
+    pub model: String,
+    /// The vector.
+    pub numbers: Vec<f32>,
 }
 
 impl Query {
     /// Makes a question that finds at most 8 notes.
     pub fn new(text: impl Into<String>) -> Self {
-        Query { text: text.into(), limit: 8, under: Vec::new(), as_of: None, session: None, own: Vec::new(), now: 0 }
+        Query {
+            text: text.into(),
+            limit: 8,
+            under: Vec::new(),
+            as_of: None,
+            session: None,
+            own: Vec::new(),
+            now: 0,
+            vector: None,
+        }
     }
 
     /// Sets the most notes to find.
@@ -86,6 +108,12 @@ impl Query {
         self.now = micros;
         self
     }
+
+    /// Sets the question as a vector of a model.
+    pub fn vector(mut self, model: impl Into<String>, numbers: Vec<f32>) -> Self {
+        self.vector = Some(QuestionVector { model: model.into(), numbers });
+        self
+    }
 }
 
 impl From<&str> for Query {
@@ -108,10 +136,12 @@ impl From<String> for Query {
 pub struct Hit {
     /// The note.
     pub note: Note,
-    /// The higher, the better it fits. Scores of one question can be compared.
+    /// The higher, the better it fits: the part of the question that the note and its neighbours have, and half of its similarity.
     pub score: f32,
-    /// The note itself has a word of the question; otherwise it was found by the notes next to it.
+    /// The note itself has a word of the question; otherwise it was found by the notes next to it, or by its vector.
     pub has_words: bool,
+    /// The similarity of the note's vector to the question's, from 0 to 1, if it was found by that.
+    pub similarity: Option<f32>,
     /// Other notes with the same text that were found with it.
     pub duplicates: Vec<NoteId>,
 }
@@ -140,6 +170,10 @@ pub(crate) trait Shelf: Send {
     fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>>;
     fn expired(&mut self, now: i64) -> Result<Vec<NoteId>>;
     fn position(&mut self) -> Result<Position>;
+    fn models(&mut self) -> Result<Vec<String>>;
+    fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()>;
+    fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>>;
+    fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()>;
 }
 
 impl NoteStore {
@@ -164,7 +198,8 @@ impl NoteStore {
 
     /// Finds notes for a question, best first. Of notes with equal texts, the best is returned and names the others.
     ///
-    /// A note is found if it, or a note next to it in its thread, has a word of the question. None is found otherwise.
+    /// A note is found if it, or a note next to it in its thread, has a word of the question, or if its vector is similar to that
+    /// of the question. None is found otherwise.
     pub fn recall(&self, query: &Query) -> Result<Vec<Hit>> {
         self.shelf().recall(query)
     }
@@ -206,6 +241,28 @@ impl NoteStore {
         let ids = shelf.expired(now)?;
         // Every write comes here, and forgetting reads the index and empties the log.
         if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, now) }
+    }
+
+    /// Returns the names of the models whose vectors this store can hold.
+    pub fn models(&self) -> Result<Vec<String>> {
+        self.shelf().models()
+    }
+
+    /// Measures a model by the vectors that it gives to [`UNRELATED_TEXTS`](crate::UNRELATED_TEXTS). Its vectors can be added then.
+    ///
+    /// A model that was measured before keeps its measure.
+    pub fn calibrate(&self, model: &str, vectors: &[Vec<f32>]) -> Result<()> {
+        self.shelf().calibrate(model, vectors)
+    }
+
+    /// Returns notes that have no vector of a model, newest first.
+    pub fn without_vector(&self, model: &str, limit: usize) -> Result<Vec<Note>> {
+        self.shelf().without_vector(model, limit)
+    }
+
+    /// Adds vectors of a model to notes. A note that is not there gets none.
+    pub fn add_vectors(&self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
+        self.shelf().add_vectors(model, vectors)
     }
 
     /// Returns the present position.

@@ -6,7 +6,7 @@ use crate::docs::{Docs, Visible};
 use crate::note::Note;
 use crate::postings::Doc;
 use crate::search::Match;
-use crate::store::Hit;
+use crate::store::{Hit, Query};
 
 /// The facts about versions and times of notes, for all notes that have any.
 #[derive(Default)]
@@ -59,9 +59,13 @@ impl Lifetimes {
     }
 }
 
-/// Returns the most notes to search for, so that `limit` are left without those whose text is the same.
-pub(crate) fn search_limit(limit: usize) -> usize {
-    limit.saturating_mul(2).saturating_add(16)
+/// The least number of notes that are found by words if their similarities count too.
+const MIN_BEFORE_SIMILARITY: usize = 128;
+
+/// Returns the most notes to search for, so that enough are left without those whose text is the same.
+pub(crate) fn search_limit(query: &Query) -> usize {
+    let limit = query.limit.saturating_mul(2).saturating_add(16);
+    if query.vector.is_some() { limit.max(MIN_BEFORE_SIMILARITY) } else { limit }
 }
 
 /// Collects what was found, best first: each text once.
@@ -79,8 +83,8 @@ impl Hits {
         if let Some(known) = self.list.iter_mut().find(|hit| hit.note.text == note.text) {
             known.duplicates.push(note.id);
         } else {
-            let Match { score, has_words, .. } = found;
-            self.list.push(Hit { note, score, has_words, duplicates: Vec::new() });
+            let Match { score, has_words, similarity, .. } = found;
+            self.list.push(Hit { note, score, has_words, similarity, duplicates: Vec::new() });
         }
     }
 

@@ -261,8 +261,9 @@ pub fn describe(chunk: &Chunk) -> String {
         Chunk::Restored(it) => format!("{kind} to {}:{}", it.to.short(), describe_effects(&it.effects)),
         Chunk::Memory(it) => match &it.event {
             MemoryEvent::Remember { text: fact, .. } => format!("remember: {}", preview_text(fact)),
-            MemoryEvent::Recall { query, found, .. } => {
-                format!("recall: {} ({} found)", preview_text(query), found.len())
+            MemoryEvent::Recall { query, found, notice, .. } => {
+                let notice = notice.as_ref().map(|notice| format!("; {}", preview(notice))).unwrap_or_default();
+                format!("recall: {} ({} found{notice})", preview_text(query), found.len())
             }
             // A run has many, with names that say nothing.
             MemoryEvent::Commit { entries, .. } => match entries.len() {

@@ -3,11 +3,14 @@
 //! FILE has one conversation a line: `turns` (`id`, `session`, `date`, `speaker`, `text`) and `questions` (`question`,
 //! `category`, `evidence`: ids of turns). Each turn is a note; each question is asked once, and counts as answered within k if
 //! one of its turns is among the first k notes. The result is one line of JSON.
+//!
+//! A second argument names a model for vectors, such as `openai:minilm`; `OPENAI_BASE_URL` is the address of its server.
 
 use std::collections::BTreeMap;
 
 use rath::Memory;
-use rath::memory::{MemoryError, Note, NoteId, Query};
+use rath::memory::{LocalMemory, MemoryBackend, MemoryError, Note, NoteId, Query};
+use rath::provider::Embedder;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -66,8 +69,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for line in std::fs::read_to_string(file)?.lines() {
         let conversation: Conversation = serde_json::from_str(line)?;
         let folder = tempfile::tempdir()?;
-        let memory = Memory::open(&format!("local:{}", folder.path().display())).await?;
-        memory.remember_all(&conversation.turns.iter().map(note).collect::<Result<Vec<_>, _>>()?).await?;
+        let mut memory = LocalMemory::open(folder.path().to_str().ok_or("the path is no text")?).await?;
+        memory.remember(&conversation.turns.iter().map(note).collect::<Result<Vec<_>, _>>()?).await?;
+        if let Some(model) = std::env::args().nth(2) {
+            memory = memory.embedder(Embedder::open(&model)?);
+            memory.add_vectors().await?;
+        }
+        let memory = Memory::new(memory);
         for question in &conversation.questions {
             let rank = evidence_rank(&memory, question).await?;
             all.add(rank);
@@ -88,6 +96,9 @@ fn note(turn: &Turn) -> Result<Note, Box<dyn std::error::Error>> {
 /// Returns the place of the first note that is evidence.
 async fn evidence_rank(memory: &Memory, question: &Question) -> Result<Option<usize>, MemoryError> {
     let hits = memory.recall(Query::new(question.question.as_str()).limit(RANKS[RANKS.len() - 1])).await?;
+    if let Some(notice) = &hits.notice {
+        eprintln!("{notice}");
+    }
     let is_evidence = |id: &NoteId| question.evidence.iter().any(|evidence| evidence == id.as_str());
     Ok(hits.iter().position(|hit| is_evidence(&hit.note.id) || hit.duplicates.iter().any(is_evidence)))
 }

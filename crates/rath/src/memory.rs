@@ -7,6 +7,8 @@
 mod in_process;
 #[cfg(feature = "sqlite")]
 mod local;
+#[cfg(all(feature = "http", feature = "sqlite"))]
+mod vectors;
 
 use std::fmt;
 use std::future::Future;
@@ -69,6 +71,41 @@ plane_error! {
 #[derive(Clone)]
 pub struct Memory(Arc<dyn ErasedMemory>);
 
+/// The notes that a question found, best first.
+///
+/// Returned by [`Memory::recall`]. It can be used as a slice of [`Hit`]s.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Hits {
+    /// The notes.
+    pub list: Vec<Hit>,
+    /// The reason why a part of the memory was not searched, or not in every way.
+    pub notice: Option<String>,
+}
+
+impl From<Vec<Hit>> for Hits {
+    fn from(list: Vec<Hit>) -> Self {
+        Hits { list, notice: None }
+    }
+}
+
+impl std::ops::Deref for Hits {
+    type Target = [Hit];
+
+    fn deref(&self) -> &[Hit] {
+        &self.list
+    }
+}
+
+impl IntoIterator for Hits {
+    type Item = Hit;
+    type IntoIter = std::vec::IntoIter<Hit>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
 /// The notes that are to be forgotten.
 ///
 /// Passed to [`Memory::forget_where`].
@@ -89,7 +126,7 @@ pub enum Forget {
 ///
 /// ```
 /// use rath::Memory;
-/// use rath::memory::{Forget, Hit, Lookup, MemoryBackend, MemoryError, Note, NoteId, NotePath, Position, Query};
+/// use rath::memory::{Hits, Forget, Lookup, MemoryBackend, MemoryError, Note, NoteId, NotePath, Position, Query};
 ///
 /// /// Stores nothing.
 /// struct Nothing;
@@ -107,8 +144,8 @@ pub enum Forget {
 ///         Ok(None)
 ///     }
 ///
-///     async fn recall(&self, _query: &Query) -> Result<Vec<Hit>, MemoryError> {
-///         Ok(Vec::new())
+///     async fn recall(&self, _query: &Query) -> Result<Hits, MemoryError> {
+///         Ok(Hits::default())
 ///     }
 ///
 ///     async fn read(&self, _id: &NoteId) -> Result<Lookup, MemoryError> {
@@ -144,7 +181,7 @@ pub trait MemoryBackend: Send + Sync + 'static {
     fn position(&self) -> impl Future<Output = Result<Option<Position>, MemoryError>> + Send;
 
     /// Finds notes for a question, best first, and nothing if none fits.
-    fn recall(&self, query: &Query) -> impl Future<Output = Result<Vec<Hit>, MemoryError>> + Send;
+    fn recall(&self, query: &Query) -> impl Future<Output = Result<Hits, MemoryError>> + Send;
 
     /// Reads a note.
     fn read(&self, id: &NoteId) -> impl Future<Output = Result<Lookup, MemoryError>> + Send;
@@ -223,7 +260,7 @@ impl Memory {
     }
 
     /// Finds notes for a question, best first, and nothing if none fits.
-    pub async fn recall(&self, query: impl Into<Query>) -> Result<Vec<Hit>, MemoryError> {
+    pub async fn recall(&self, query: impl Into<Query>) -> Result<Hits, MemoryError> {
         self.0.recall(&query.into()).await
     }
 
@@ -307,7 +344,7 @@ trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
     fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>>;
     fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>>;
-    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Vec<Hit>>;
+    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Hits>;
     fn read<'a>(&'a self, id: &'a NoteId) -> MemoryFuture<'a, Lookup>;
     fn list<'a>(
         &'a self,
@@ -331,7 +368,7 @@ impl<B: MemoryBackend> ErasedMemory for B {
         Box::pin(MemoryBackend::position(self))
     }
 
-    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Vec<Hit>> {
+    fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Hits> {
         Box::pin(MemoryBackend::recall(self, query))
     }
 

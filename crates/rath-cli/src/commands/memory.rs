@@ -14,13 +14,14 @@ use rath::record::Timestamp;
 use rath::record::draw::{one_line, printable};
 use serde_json::json;
 
-use crate::memories::{self, FoundNote, MemoryArg, NoteJson, find_note, now, short_id};
+use crate::memories::{self, EmbeddingsArg, FoundNote, MemoryArg, NoteJson, find_note, now, short_id};
 use crate::output::{self, CommandResult, Exit, Failure, hide_secrets};
 use crate::retention::Age;
 
 /// Show, write and remove the notes that agents keep across runs
 ///
-/// `rath run --memory local:.rath/memory` gives an agent this memory. Notes are found by the words of a question.
+/// `rath run --memory local:.rath/memory` gives an agent this memory. Notes are found by the words of a question and, with
+/// --embeddings, by its meaning.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
     #[command(subcommand)]
@@ -35,6 +36,7 @@ enum MemoryAction {
     Read(ReadArgs),
     Forget(forget::ForgetNotesArgs),
     Import(import::ImportNotesArgs),
+    Embed(EmbedArgs),
 }
 
 pub(crate) async fn run(args: &MemoryArgs) -> CommandResult {
@@ -45,6 +47,7 @@ pub(crate) async fn run(args: &MemoryArgs) -> CommandResult {
         MemoryAction::Read(args) => read(args).await,
         MemoryAction::Forget(args) => forget::run(args).await,
         MemoryAction::Import(args) => import::run(args).await,
+        MemoryAction::Embed(args) => embed(args).await,
     }
 }
 
@@ -144,6 +147,8 @@ struct RecallArgs {
     question: String,
     #[command(flatten)]
     memory: MemoryArg,
+    #[command(flatten)]
+    embeddings: EmbeddingsArg,
     /// The most notes to find
     #[arg(long, value_name = "N", default_value_t = 8)]
     limit: usize,
@@ -159,18 +164,25 @@ struct RecallArgs {
 #[derive(serde::Serialize)]
 struct HitJson {
     score: f32,
+    has_words: bool,
+    similarity: Option<f32>,
     #[serde(flatten)]
     note: NoteJson,
     duplicates: Vec<String>,
 }
 
 async fn recall(args: &RecallArgs) -> CommandResult {
-    let memory = args.memory.open().await?;
+    let memory = args.memory.open_with(&args.embeddings).await?;
     let query = Query::new(args.question.as_str()).limit(args.limit).now(now());
     let hits = memory.recall(args.under.iter().cloned().fold(query, Query::under)).await?;
+    if let Some(notice) = &hits.notice {
+        output::message!("{}", one_line(notice));
+    }
     if args.json {
         let json = |hit: &Hit| HitJson {
             score: hit.score,
+            has_words: hit.has_words,
+            similarity: hit.similarity,
             note: NoteJson::new(&hit.note),
             duplicates: hit.duplicates.iter().map(NoteId::to_string).collect(),
         };
@@ -178,7 +190,10 @@ async fn recall(args: &RecallArgs) -> CommandResult {
         return Ok(Exit::Success);
     }
     if hits.is_empty() {
-        output::message!("nothing found");
+        match args.embeddings.is_given() {
+            true => output::message!("nothing found"),
+            false => output::message!("nothing found by words; `--embeddings MODEL` finds notes by their meaning too"),
+        }
     }
     output::text(|out| {
         hits.iter().try_for_each(|hit| {
@@ -188,6 +203,23 @@ async fn recall(args: &RecallArgs) -> CommandResult {
             source.iter().try_for_each(|command| writeln!(out, "{:8}from `{command}`", ""))
         })
     })?;
+    Ok(Exit::Success)
+}
+
+/// Give a vector to each note that has none
+///
+/// `rath memory recall --embeddings MODEL` does so for a few hundred of the newest notes.
+#[derive(clap::Args)]
+struct EmbedArgs {
+    /// The model, such as openai:text-embedding-3-small
+    model: String,
+    #[command(flatten)]
+    memory: MemoryArg,
+}
+
+async fn embed(args: &EmbedArgs) -> CommandResult {
+    let added = args.memory.open_for_vectors(&args.model).await?.add_vectors().await?;
+    output::message!("{added} {} got a vector", if added == 1 { "note" } else { "notes" });
     Ok(Exit::Success)
 }
 

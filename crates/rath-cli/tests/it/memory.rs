@@ -111,7 +111,7 @@ fn a_note_is_remembered_found_read_and_forgotten() {
             $ recall When do we deploy?
               SCORE  NOTE1  TODAY  Ann: Deploy on Mondays only.
             $ recall When do we deploy? --under memory://user
-            ! nothing found
+            ! nothing found by words; `--embeddings MODEL` finds notes by their meaning too
             $ recall favourite food --json
             []
             $ read NOTE1
@@ -148,7 +148,7 @@ fn a_note_is_remembered_found_read_and_forgotten() {
             ! note: ID1 was forgotten on TODAY already
             ! nothing to forget
             $ recall When do we deploy?
-            ! nothing found
+            ! nothing found by words; `--embeddings MODEL` finds notes by their meaning too
             $ forget --before 1d
             ! nothing to forget
             $ forget --expired

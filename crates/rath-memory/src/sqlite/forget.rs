@@ -50,6 +50,7 @@ impl SqliteNotes {
         take_out(&mut self.state, &transaction, &gone, now, change)?;
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);
+        self.state.models.remove(&docs);
         self.state.changes = change;
         let mut ids: Vec<NoteId> = gone.into_iter().map(|(_, note)| note.id).collect();
         ids.sort_unstable();
@@ -81,10 +82,11 @@ fn take_out(
     change: i64,
 ) -> Result<()> {
     let mut delete = transaction.prepare_cached("DELETE FROM notes WHERE doc = ?1")?;
+    let mut delete_vectors =
+        transaction.prepare_cached("DELETE FROM vectors WHERE doc = ?1 AND model IN (SELECT model FROM models)")?;
     let mut add =
         transaction.prepare_cached("INSERT OR REPLACE INTO forgotten(id, doc, at, change) VALUES (?1, ?2, ?3, ?4)")?;
     let mut relink = transaction.prepare_cached("UPDATE notes SET before = ?2 WHERE doc = ?1")?;
-    let mut shorten = transaction.prepare_cached("UPDATE names SET last = ?2 WHERE kind = 3 AND last = ?1")?;
     let mut by_term: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
     let mut changed: HashSet<Doc> = HashSet::new();
     let mut facts: Vec<DocFacts> = Vec::new();
@@ -97,15 +99,14 @@ fn take_out(
         }
         facts.push(state.index.docs.get(*doc));
         let before = state.index.docs.get(*doc).before;
-        match state.index.docs.remove(*doc) {
-            0 => shorten.execute([*doc, before])?,
-            after => {
-                changed.insert(after);
-                relink.execute([after, before])?
-            }
-        };
+        let after = state.index.docs.remove(*doc);
+        if after != 0 {
+            changed.insert(after);
+            relink.execute([after, before])?;
+        }
         changed.insert(*doc);
         delete.execute([doc])?;
+        delete_vectors.execute([doc])?;
         add.execute(params![note.id.as_str(), doc, now, change])?;
     }
     let mut segments = transaction.prepare_cached("SELECT first, last FROM segments")?;
@@ -134,11 +135,12 @@ fn take_out(
             }
         }
     }
-    remove_names(state, transaction, &facts)
+    let threads = gone.iter().filter_map(|(_, note)| note.thread.as_deref()).collect();
+    remove_names(state, transaction, &facts, threads)
 }
 
 /// Removes the names that no note has any more: they may say as much as a note.
-fn remove_names(state: &State, transaction: &Transaction<'_>, gone: &[DocFacts]) -> Result<()> {
+fn remove_names(state: &State, transaction: &Transaction<'_>, gone: &[DocFacts], threads: HashSet<&str>) -> Result<()> {
     let mut remove = transaction.prepare_cached("DELETE FROM names WHERE name = ?1")?;
     let paths: HashSet<u32> = gone.iter().map(|facts| facts.path).collect();
     let sessions: HashSet<u32> = gone.iter().map(|facts| facts.session).filter(|session| *session != 0).collect();
@@ -148,6 +150,12 @@ fn remove_names(state: &State, transaction: &Transaction<'_>, gone: &[DocFacts])
     for session in sessions.into_iter().filter(|session| !state.index.docs.any(|facts| facts.session == *session)) {
         remove.execute([session])?;
     }
-    transaction.prepare_cached("DELETE FROM names WHERE kind = 3 AND last = 0")?.execute([])?;
+    let mut remove_thread = transaction.prepare_cached(
+        "DELETE FROM names WHERE kind = 3 AND text = ?1 \
+         AND NOT EXISTS (SELECT 1 FROM notes WHERE thread = names.name AND thread != 0)",
+    )?;
+    for thread in threads {
+        remove_thread.execute([thread])?;
+    }
     Ok(())
 }

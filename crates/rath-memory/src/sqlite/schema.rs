@@ -37,15 +37,14 @@ CREATE TABLE notes(
 );
 CREATE UNIQUE INDEX note_ids ON notes(id);
 CREATE INDEX note_sessions ON notes(session) WHERE session != 0;
+CREATE INDEX note_threads ON notes(thread) WHERE thread != 0;
 CREATE INDEX note_lifetimes ON notes(doc) WHERE has_lifetime = 1;
 CREATE TABLE names(
     name INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,      -- 1 path, 2 session, 3 conversation
-    text TEXT NOT NULL,
-    last INTEGER NOT NULL       -- the newest note of a conversation
+    text TEXT NOT NULL
 );
 CREATE UNIQUE INDEX name_texts ON names(kind, text);
-CREATE INDEX thread_ends ON names(last) WHERE kind = 3;
 CREATE TABLE forgotten(
     id TEXT PRIMARY KEY,
     doc INTEGER NOT NULL,
@@ -64,6 +63,20 @@ CREATE TABLE postings(
     list BLOB NOT NULL,
     PRIMARY KEY(term, first)
 ) WITHOUT ROWID;
+CREATE TABLE models(
+    model INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    mean BLOB NOT NULL,         -- of the vectors of unrelated texts: numbers of 32 bits
+    spread REAL NOT NULL        -- of the similarities between them
+);
+CREATE TABLE vectors(
+    model INTEGER NOT NULL,
+    doc INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    vector BLOB NOT NULL,       -- without the mean: numbers of 8 bits
+    PRIMARY KEY(model, doc)
+) WITHOUT ROWID;
+CREATE INDEX vector_changes ON vectors(model, change);
 CREATE TABLE counts(
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL

@@ -6,7 +6,7 @@ use std::path::Path;
 use rath_memory::{Note, NoteStore, Query, Source};
 use rath_test_support::temp_dir;
 
-use crate::{id, note, open, recall};
+use crate::{calibration, id, note, open, random_vector, recall};
 
 /// The number of notes that are forgotten, and of those that stay.
 const NOTES: usize = 1_000;
@@ -31,11 +31,41 @@ fn public(nth: usize) -> Note {
 }
 
 fn files_hold(directory: &Path, text: &str) -> bool {
+    files(directory)
+        .iter()
+        .any(|bytes| bytes.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes())))
+}
+
+fn files_hold_bytes(directory: &Path, wanted: &[u8]) -> bool {
+    files(directory).iter().any(|bytes| bytes.windows(wanted.len()).any(|part| part == wanted))
+}
+
+fn files(directory: &Path) -> Vec<Vec<u8>> {
     let files = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    files.into_iter().any(|file| {
-        let bytes = fs::read(file).expect("a file");
-        bytes.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
-    })
+    files.map(|file| fs::read(file).expect("a file")).collect()
+}
+
+/// Reads the vector of a note as it is in the file: it is not on two pages.
+fn stored_vector(directory: &Path, note: &Note) -> Vec<u8> {
+    let file = rusqlite::Connection::open(directory.join("notes.db")).expect("a database");
+    let sql = "SELECT vector FROM vectors v JOIN notes n ON v.doc = n.doc WHERE n.id = ?1";
+    file.query_row(sql, [note.id.as_str()], |row| row.get(0)).expect("a vector")
+}
+
+/// The models whose vectors the notes have.
+const MODELS: [&str; 2] = ["test:one", "test:two"];
+
+/// Gives each note a vector of each model that points anywhere.
+fn add_vectors(store: &NoteStore, notes: &[Note]) {
+    for model in MODELS {
+        store.calibrate(model, &calibration()).expect("measured");
+        let vectors = notes.iter().map(|note| (note.id.clone(), vector_of(note)));
+        store.add_vectors(model, &vectors.collect::<Vec<_>>()).expect("added");
+    }
+}
+
+fn vector_of(note: &Note) -> Vec<f32> {
+    random_vector(note.id.as_str().bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte)))
 }
 
 fn forget_in_every_way(extra: usize) {
@@ -55,11 +85,21 @@ fn forget_in_every_way(extra: usize) {
     }
     notes.extend((0..extra).map(|nth| public(NOTES + nth)));
     store.remember(&notes).expect("written");
+    add_vectors(&store, &notes);
     let questions: Vec<Query> =
         (0..NOTES).step_by(50).map(|nth| Query::new(format!("plants number{nth} house{}", nth % 37))).collect();
     let only_public = NoteStore::in_process();
     let public: Vec<Note> = notes.iter().filter(|note| note.id.as_str().starts_with("public")).cloned().collect();
     only_public.remember(&public).expect("written");
+    add_vectors(&only_public, &public);
+    let by_vector = |note: &Note, model: &str| Query::new("zzz").vector(model, vector_of(note));
+    let secret_notes: Vec<&Note> = notes.iter().filter(|note| note.id.as_str().starts_with("secret")).collect();
+    let coded: Vec<Vec<u8>> =
+        secret_notes.iter().step_by(9).map(|note| stored_vector(directory.path(), note)).collect();
+    for (note, vector) in secret_notes.iter().step_by(9).zip(&coded) {
+        assert_eq!(recall(&reader, &by_vector(note, MODELS[1])).first(), Some(&note.id.to_string()));
+        assert!(files_hold_bytes(directory.path(), vector));
+    }
     assert!(!recall(&reader, &Query::new(rare(17))).is_empty());
     assert!(files_hold(directory.path(), &rare(17)));
 
@@ -83,6 +123,15 @@ fn forget_in_every_way(extra: usize) {
             assert!(recall(store, &Query::new(rare(nth))).is_empty());
             assert!(recall(store, &Query::new(format!("what did Teller{} say", rare(nth)))).is_empty());
         }
+        for (nth, note) in secret_notes.iter().step_by(9).enumerate() {
+            let found = recall(store, &by_vector(note, MODELS[nth % 2]));
+            assert!(found.iter().all(|id| id.starts_with("public")), "{found:?}");
+        }
+        for (nth, note) in public.iter().step_by(50).enumerate() {
+            let query = by_vector(note, MODELS[nth % 2]);
+            assert_eq!(recall(store, &query), recall(&only_public, &query));
+            assert!(!recall(store, &query).is_empty());
+        }
         // What else was known is found as if the forgotten had never been there.
         for question in &questions {
             let found = |store: &NoteStore| -> Vec<_> {
@@ -96,12 +145,17 @@ fn forget_in_every_way(extra: usize) {
     for text in ["password", "Martha", "秘密", "Teller", "secrets ", "spilled"] {
         assert!(!files_hold(directory.path(), text), "{text}");
     }
+    for vector in &coded {
+        assert!(!files_hold_bytes(directory.path(), vector));
+    }
     for nth in (0..NOTES).step_by(9) {
         assert!(!files_hold(directory.path(), &rare(nth)), "{}", rare(nth));
     }
     // A run that is committed again does not bring them back.
     store.remember(&notes).expect("written");
+    add_vectors(&store, &notes);
     assert!(recall(&store, &Query::new("password")).is_empty());
+    assert!(coded.iter().all(|vector| !files_hold_bytes(directory.path(), vector)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use rath_memory::{NoteStore, Position, Query};
 use rath_test_support::temp_dir;
 use rusqlite::Connection;
 
-use crate::{id, note, open};
+use crate::{calibration, id, note, open, random_vector};
 
 /// Writes enough notes that there is a segment, and some after it.
 fn filled() -> (rath_test_support::TempDir, Connection) {
@@ -13,6 +13,9 @@ fn filled() -> (rath_test_support::TempDir, Connection) {
     let notes: Vec<_> = (0..2_500).map(|nth| note(nth, &format!("plant number{nth} grows")).thread("t")).collect();
     store.remember(&notes[..2_200]).expect("written");
     store.remember(&notes[2_200..]).expect("written");
+    store.calibrate("m", &calibration()).expect("measured");
+    let vectors = (0..2_500).map(|nth| (id(nth), random_vector(nth))).collect::<Vec<_>>();
+    store.add_vectors("m", &vectors).expect("added");
     drop(store);
     let file = Connection::open(directory.path().join("notes.db")).expect("a database");
     (directory, file)
@@ -39,11 +42,24 @@ fn damaged_rows_are_errors_or_harmless() {
         "UPDATE notes SET path = 999",
         "UPDATE notes SET id = 'two words' WHERE doc = 3",
         "UPDATE notes SET text = zeroblob(30)",
-        "UPDATE names SET text = '../..', last = 4000000000",
+        "UPDATE names SET text = '../..' || name",
         "UPDATE counts SET value = 9000000000000",
         "UPDATE counts SET value = -5",
         "DELETE FROM counts",
         "UPDATE notes SET has_lifetime = 1, replaces = id",
+        "UPDATE vectors SET vector = zeroblob(1000000) WHERE doc = 2400",
+        "UPDATE vectors SET vector = zeroblob(48)",
+        "UPDATE vectors SET vector = 'text'",
+        "UPDATE vectors SET doc = 4000000000 WHERE doc = 2400",
+        "UPDATE vectors SET doc = -1 WHERE doc = 2400",
+        "UPDATE vectors SET doc = 900000000 WHERE doc = 2400",
+        "UPDATE vectors SET change = 9000000000000",
+        "UPDATE models SET mean = zeroblob(3)",
+        "UPDATE models SET mean = zeroblob(400000)",
+        "UPDATE models SET mean = x'0000c07f0000c07f'",
+        "UPDATE models SET spread = -1",
+        "UPDATE models SET spread = 'wide'",
+        "DELETE FROM models",
         "INSERT INTO forgotten SELECT id, doc, 1, 99999999 FROM notes",
     ] {
         let (directory, file) = filled();
@@ -54,6 +70,10 @@ fn damaged_rows_are_errors_or_harmless() {
             let _ = store.recall(&Query::new(question).limit(20));
             let _ = store.recall(&Query::new(question).as_of(Position(1_000)).session("s", vec![id(3)]));
         }
+        let _ = store.recall(&Query::new("x").vector("m", random_vector(2_400)));
+        let _ = store.recall(&Query::new("x").vector("m", vec![f32::NAN; 48]));
+        let _ = store.without_vector("m", 10);
+        let _ = store.add_vectors("m", &[(id(7), random_vector(8))]);
         let _ = store.list(&[], Position(0), 10);
         let _ = store.remember(&[note("new", "another plant").thread("t")]);
         let _ = store.forget(&[id(5), id(2_400)], 1);

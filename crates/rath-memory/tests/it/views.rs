@@ -4,14 +4,16 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rath_memory::{Lookup, Note, NoteStore, Position, Query, Source};
+use rath_memory::{Lookup, Note, NoteId, NoteStore, Position, Query, Source};
 use rath_test_support::temp_dir;
 
-use crate::{id, note, open};
+use crate::{DIMENSIONS, calibration, id, note, open, random_vector, recall};
 
 /// Few words, so that questions find something.
 const WORDS: [&str; 12] =
     ["apple", "river", "deploy", "parse_config", "server", "Ann", "北京", "猫", "tests", "port", "garden", "moon"];
+/// The name of the model of the vectors.
+const MODEL: &str = "test:words";
 const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ enum Op {
     ForgetSession(usize),
     /// Asks, as a session that has some of its notes, at a position.
     Ask(Vec<usize>, usize, u8, usize),
+    /// Gives vectors to some notes.
+    AddVectors(u8),
     /// Closes the file, and opens it again.
     Reopen,
 }
@@ -37,12 +41,19 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<prop::sample::Index>().prop_map(|nth| Op::Forget(nth.index(1_000))),
         1 => (0..SESSIONS.len()).prop_map(Op::ForgetSession),
         4 => (words(), 0..4_usize, any::<u8>(), 0..1_000_usize).prop_map(|(words, session, own, at)| Op::Ask(words, session, own, at)),
+        2 => any::<u8>().prop_map(Op::AddVectors),
         1 => Just(Op::Reopen),
     ]
 }
 
 fn text(words: &[usize]) -> String {
     words.iter().map(|nth| WORDS[*nth]).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a vector that is the sum of those of the words.
+fn vector(words: &[usize]) -> Vec<f32> {
+    let words = words.iter().map(|word| random_vector(*word as u64));
+    words.fold(vec![0.0; DIMENSIONS], |sum, word| sum.iter().zip(word).map(|(x, y)| x + y).collect())
 }
 
 /// The notes that were written, in their order. None for those that are forgotten.
@@ -60,7 +71,7 @@ impl Written {
         }
     }
 
-    fn forget(&mut self, gone: &[rath_memory::NoteId]) {
+    fn forget(&mut self, gone: &[NoteId]) {
         self.0
             .iter_mut()
             .filter(|note| note.as_ref().is_some_and(|note| gone.contains(&note.id)))
@@ -69,6 +80,13 @@ impl Written {
 
     fn query(&self, words: &[usize], session: usize, own: u8, at: usize) -> Query {
         let mut query = Query::new(text(words)).limit(50);
+        if own % 3 > 0 {
+            query = query.vector(MODEL, vector(words));
+        }
+        if own % 3 == 2 {
+            // Only the vector can find something.
+            query.text = "zzz".to_owned();
+        }
         if let Some(session) = SESSIONS.get(session) {
             let own_notes = self.of_session(session).filter(|(nth, _)| own >> (nth % 8) & 1 == 1);
             query = query.session(*session, own_notes.map(|(_, note)| note.id.clone()).collect());
@@ -86,7 +104,7 @@ impl Written {
     }
 
     /// Writes the notes that a question may find, and no others, to a new store.
-    fn replayed(&self, query: &Query) -> NoteStore {
+    fn replayed(&self, query: &Query, vectors: &[(NoteId, Vec<f32>)]) -> NoteStore {
         let store = NoteStore::in_process();
         let notes = self.0.iter().enumerate().filter_map(|(nth, note)| Some((nth, note.as_ref()?)));
         let in_view = notes.filter(|(nth, note)| {
@@ -97,13 +115,17 @@ impl Written {
         });
         let in_view: Vec<Note> = in_view.map(|(_, note)| note.clone()).collect();
         store.remember(&in_view).expect("written");
+        store.calibrate(MODEL, &calibration()).expect("measured");
+        let in_view: Vec<NoteId> = in_view.into_iter().map(|note| note.id).collect();
+        let vectors: Vec<_> = vectors.iter().filter(|(id, _)| in_view.contains(id)).cloned().collect();
+        store.add_vectors(MODEL, &vectors).expect("added");
         store
     }
 }
 
-fn answers(store: &NoteStore, query: &Query) -> Vec<(String, u32)> {
+fn answers(store: &NoteStore, query: &Query) -> Vec<(String, u32, Option<u32>)> {
     let hits = store.recall(query).expect("an answer");
-    hits.into_iter().map(|hit| (hit.note.text, hit.score.to_bits())).collect()
+    hits.into_iter().map(|hit| (hit.note.text, hit.score.to_bits(), hit.similarity.map(f32::to_bits))).collect()
 }
 
 fn check(ops: Vec<Op>) {
@@ -111,7 +133,11 @@ fn check(ops: Vec<Op>) {
     let ram = NoteStore::in_process();
     // A second handle, as another process has one.
     let (mut file, other) = (open(directory.path()), open(directory.path()));
+    for store in [&ram, &file] {
+        store.calibrate(MODEL, &calibration()).expect("measured");
+    }
     let mut written = Written::default();
+    let mut vectors: Vec<(NoteId, Vec<f32>)> = Vec::new();
     for (nth, op) in ops.into_iter().enumerate() {
         match op {
             Op::Write(notes) => {
@@ -148,7 +174,22 @@ fn check(ops: Vec<Op>) {
                 assert_eq!(answers(&other, &query), expected, "{query:?}");
                 let mut all = query.clone();
                 (all.as_of, all.session, all.own) = (None, None, Vec::new());
-                assert_eq!(answers(&written.replayed(&query), &all), expected, "{query:?}");
+                assert_eq!(answers(&written.replayed(&query, &vectors), &all), expected, "{query:?}");
+            }
+            Op::AddVectors(mask) => {
+                let with_vector = |nth: &usize| mask >> (nth % 8) & 1 == 1;
+                let added = (0..written.0.len()).filter(with_vector).map(|nth| {
+                    let text = written.0[nth].as_ref().map_or("apple", |note| &note.text);
+                    let words: Vec<usize> = (0..WORDS.len()).filter(|word| text.contains(WORDS[*word])).collect();
+                    (id(format!("n{nth}")), vector(&words))
+                });
+                let added: Vec<(NoteId, Vec<f32>)> = added.collect();
+                ram.add_vectors(MODEL, &added).expect("added");
+                (if mask % 2 == 0 { &file } else { &other }).add_vectors(MODEL, &added).expect("added");
+                let missing = |store: &NoteStore| store.without_vector(MODEL, 1_000).expect("a list");
+                assert_eq!(missing(&file), missing(&ram));
+                vectors.retain(|(id, _)| added.iter().all(|(other, _)| other != id));
+                vectors.extend(added);
             }
             Op::Reopen => {
                 drop(file);
@@ -175,6 +216,25 @@ proptest! {
     #[test]
     fn a_question_sees_what_a_memory_with_only_the_notes_in_view_sees(ops in vec(op(), 1..30)) {
         check(ops);
+    }
+}
+
+#[test]
+fn among_more_notes_in_view_a_note_has_to_be_more_similar() {
+    let directory = temp_dir();
+    for store in [NoteStore::in_process(), open(directory.path())] {
+        store.calibrate(MODEL, &calibration()).expect("measured");
+        let notes: Vec<Note> = (0..5_000).map(|nth| note(nth, "a note")).collect();
+        store.remember(&notes).expect("written");
+        let [mut question, mut near] = [vec![0.0; DIMENSIONS], vec![0.0; DIMENSIONS]];
+        (question[0], near[0], near[1]) = (1.0, 0.52, 0.85);
+        let others = (1..5_000).map(|nth| (id(nth), random_vector(nth)));
+        let vectors: Vec<_> = [(id(0), near)].into_iter().chain(others).collect();
+        store.add_vectors(MODEL, &vectors).expect("added");
+        let is_found = |query: &Query| recall(&store, query).contains(&"0".to_owned());
+        let query = Query::new("zzz").limit(1_000).vector(MODEL, question);
+        assert!(is_found(&query.clone().as_of(Position(1))) && is_found(&query.clone().as_of(Position(50))));
+        assert!(!is_found(&query));
     }
 }
 

@@ -291,6 +291,9 @@ pub enum MemoryEvent {
         /// The position of the memory up to which entries of others were searched.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u32>,
+        /// The reason why a part of the memory was not searched, or not in every way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        notice: Option<String>,
     },
     /// The facts added so far were made durable.
     Commit {

@@ -108,8 +108,9 @@ impl Chunk {
                         text.rewrite(plain);
                         path.rewrite(plain);
                     }
-                    MemoryEvent::Recall { query, found, position: _ } => {
+                    MemoryEvent::Recall { query, found, position: _, notice } => {
                         query.rewrite(plain);
+                        notice.rewrite(plain);
                         for RecalledEntry { entry, text, score: _, said_by, at: _, session, steps } in found {
                             entry.rewrite(plain);
                             text.rewrite(plain);

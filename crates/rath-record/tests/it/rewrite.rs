@@ -57,7 +57,10 @@ fn every_text_is_rewritten_names_and_ids_too() {
     let mut found = vec![RecalledEntry::new("x", "x")];
     (found[0].said_by, found[0].session, found[0].steps) = (Some("x".into()), Some("x".into()), vec!["x".into()]);
     check(
-        Memory::new("x:", MemoryEvent::Recall { query: "x".into(), found, position: Some(1) }),
+        Memory::new(
+            "x:",
+            MemoryEvent::Recall { query: "x".into(), found, position: Some(1), notice: Some("x".to_owned()) },
+        ),
         expect![[
             r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*","said_by":"*","session":"*","steps":["*"]}],"position":1}}}"#
         ]],

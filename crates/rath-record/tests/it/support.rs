@@ -205,6 +205,7 @@ impl Scenario {
                     .map(|found| RecalledEntry::new(format!("entry {found}"), found))
                     .collect(),
                 position: None,
+                notice: None,
             }),
             "observed" => Observed::new(Tree(word.to_owned())).with_effects(effects_on(more)).into(),
             "clash" => Merged::new(Strategy::Ancestor).with_conflicts(vec![conflict(word)]).into(),

@@ -11,7 +11,7 @@ use super::agent::Agent;
 use super::module::AuthorGuard;
 use super::session_notes::{AlreadyVisible, MemoryView, note_id, notes_of, pending_fact, uncommitted};
 use crate::error::ErrorKind;
-use crate::memory::{self, Memory, MemoryError, MemoryErrorKind};
+use crate::memory::{self, Hits, Memory, MemoryError, MemoryErrorKind};
 use crate::session::{Error, Result, Session, within_limits};
 
 /// The most notes that a model is shown for one message.
@@ -125,11 +125,13 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
             None => memory.position().await?,
             fixed => fixed,
         };
-        let hits = memory.recall(query).await?;
-        Ok((hits.into_iter().map(recalled_entry).collect::<Vec<_>>(), present))
+        let Hits { list, notice } = memory.recall(query).await?;
+        Ok((list.into_iter().map(recalled_entry).collect::<Vec<_>>(), present, notice))
     };
-    let (known, position) = call_memory(session, asked, |event| match event {
-        MemoryEvent::Recall { found, position, .. } => Some((found.clone(), position.map(Position))),
+    let (known, position, notice) = call_memory(session, asked, |event| match event {
+        MemoryEvent::Recall { found, position, notice, .. } => {
+            Some((found.clone(), position.map(Position), notice.clone()))
+        }
         _ => None,
     })
     .await?;
@@ -151,8 +153,8 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
             found.push(recalled);
         }
     }
-    let event =
-        MemoryEvent::Recall { query: question, found: found.clone(), position: position.map(|position| position.0) };
+    let position = position.map(|position| position.0);
+    let event = MemoryEvent::Recall { query: question, found: found.clone(), position, notice };
     session.push(memory_chunk(memory, event));
     Ok(found)
 }

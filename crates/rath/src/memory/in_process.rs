@@ -1,8 +1,8 @@
 //! A memory that lasts as long as the process.
 
-use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
+use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
 
-use super::{Forget, MemoryBackend, MemoryError, now};
+use super::{Forget, Hits, MemoryBackend, MemoryError, now};
 
 pub(super) struct InProcess {
     uri: String,
@@ -28,8 +28,8 @@ impl MemoryBackend for InProcess {
         Ok(Some(self.notes.position()?))
     }
 
-    async fn recall(&self, query: &Query) -> Result<Vec<Hit>, MemoryError> {
-        Ok(self.notes.recall(query)?)
+    async fn recall(&self, query: &Query) -> Result<Hits, MemoryError> {
+        Ok(self.notes.recall(query)?.into())
     }
 
     async fn read(&self, id: &NoteId) -> Result<Lookup, MemoryError> {

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
+use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
 
 use super::in_process::{forget, remember};
-use super::{Forget, MemoryBackend, MemoryError, MemoryErrorKind};
+#[cfg(feature = "http")]
+use super::vectors::VectorSource;
+use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind};
 use crate::blocking::run_blocking;
+#[cfg(feature = "http")]
+use crate::provider::Embedder;
 use crate::store::{make_folder, rath_dir};
 
 /// A memory in a directory of this machine: a SQLite database that several processes can use at once.
@@ -33,6 +37,8 @@ use crate::store::{make_folder, rath_dir};
 pub struct LocalMemory {
     uri: String,
     notes: Arc<NoteStore>,
+    #[cfg(feature = "http")]
+    vectors: Option<VectorSource>,
 }
 
 impl LocalMemory {
@@ -46,7 +52,50 @@ impl LocalMemory {
         let directory = std::path::absolute(directory).map_err(|error| failed(Path::new(directory), error))?;
         let uri = format!("local:{}", directory.display());
         let notes = run_blocking(move || open_store(&directory)).await?;
-        Ok(LocalMemory { uri, notes: Arc::new(notes) })
+        Ok(LocalMemory {
+            uri,
+            notes: Arc::new(notes),
+            #[cfg(feature = "http")]
+            vectors: None,
+        })
+    }
+
+    /// Finds notes by their meaning too, by vectors of a model: its server reads every note and every question.
+    ///
+    /// A note gets its vector before the next question is answered. If the model fails, notes are found by words alone, and the
+    /// answer has a notice.
+    #[cfg(feature = "http")]
+    pub fn embedder(mut self, embedder: Embedder) -> Self {
+        self.vectors = Some(VectorSource::new(embedder));
+        self
+    }
+
+    /// Gives a vector to each note that has none, and returns their number.
+    #[cfg(feature = "http")]
+    pub async fn add_vectors(&self) -> Result<usize, MemoryError> {
+        match &self.vectors {
+            Some(vectors) => vectors.add_vectors(&self.notes, usize::MAX).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Returns the models whose vectors notes of this memory have, such as `openai:text-embedding-3-small`.
+    pub async fn vector_models(&self) -> Result<Vec<String>, MemoryError> {
+        self.run(|notes| Ok(notes.models()?)).await
+    }
+
+    /// Adds the question as a vector, and returns a notice if that cannot be done, or not for all notes.
+    #[cfg(feature = "http")]
+    async fn add_question_vector(&self, query: &mut Query) -> Option<String> {
+        let vectors = self.vectors.as_ref().filter(|_| query.vector.is_none())?;
+        match vectors.question(&self.notes, &query.text).await {
+            Ok(question) => {
+                *query = std::mem::replace(query, Query::new("")).vector(question.model, question.numbers);
+                let notice = "older notes have no vectors yet, and were found by words alone";
+                (!question.is_complete).then(|| notice.to_owned())
+            }
+            Err(error) => Some(by_words_alone(&error)),
+        }
     }
 
     /// Runs blocking work on the notes.
@@ -57,6 +106,10 @@ impl LocalMemory {
         let notes = self.notes.clone();
         run_blocking(move || work(&notes)).await
     }
+}
+
+fn by_words_alone(error: &MemoryError) -> String {
+    format!("notes were found by words alone: {}", error.message())
 }
 
 fn open_store(directory: &Path) -> Result<NoteStore, MemoryError> {
@@ -85,9 +138,24 @@ impl MemoryBackend for LocalMemory {
         self.run(|notes| Ok(Some(notes.position()?))).await
     }
 
-    async fn recall(&self, query: &Query) -> Result<Vec<Hit>, MemoryError> {
-        let query = query.clone();
-        self.run(move |notes| Ok(notes.recall(&query)?)).await
+    async fn recall(&self, query: &Query) -> Result<Hits, MemoryError> {
+        #[cfg_attr(not(feature = "http"), expect(unused_mut))]
+        let mut query = query.clone();
+        #[cfg(feature = "http")]
+        let notice = self.add_question_vector(&mut query).await;
+        #[cfg(not(feature = "http"))]
+        let notice = None;
+        let mut by_words = query.clone();
+        let has_vector = by_words.vector.take().is_some();
+        match self.run(move |notes| Ok(notes.recall(&query)?)).await {
+            Ok(list) => Ok(Hits { list, notice }),
+            // The model may have changed since the notes got their vectors.
+            Err(error) if has_vector => {
+                let list = self.run(move |notes| Ok(notes.recall(&by_words)?)).await?;
+                Ok(Hits { list, notice: Some(by_words_alone(&error)) })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn read(&self, id: &NoteId) -> Result<Lookup, MemoryError> {

@@ -9,6 +9,8 @@ use super::assemble::reported_error;
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
 use super::http::HttpClient;
 use super::keys::RejectedKeys;
+use super::openai::OpenAi;
+use super::registry::Env;
 use super::retry::Retry;
 use super::usage::parse_chat_usage;
 
@@ -60,6 +62,21 @@ struct EmbeddingItem {
 impl Embedder {
     pub(super) fn new(identity: Identity, http: HttpClient) -> Self {
         Embedder { identity, http, batch: 128, retry: Retry::default() }
+    }
+
+    /// Opens the embedder that a URI names, such as `openai:text-embedding-3-small`. Its key and its address are those of
+    /// [`OpenAi::from_env`](super::OpenAi::from_env).
+    pub fn open(uri: &str) -> Result<Self, ProviderError> {
+        match uri.split_once(':') {
+            Some(("openai", model)) if !model.trim().is_empty() => {
+                Ok(OpenAi::from_env(model.trim(), &Env::process())?.embedder())
+            }
+            _ => {
+                let message = format!("wanted a model for vectors such as `openai:MODEL`, found `{uri}`");
+                let error = ProviderError::new(ProviderErrorKind::Setup, message);
+                Err(error.with_hint("OPENAI_BASE_URL names another server than OpenAI's"))
+            }
+        }
     }
 
     /// Returns the provider and the model.

@@ -57,17 +57,26 @@ pub(crate) fn stop_reason(session: &Session) -> Option<StopReason> {
 
 /// Waits for `work` until the time of the session's budget is over or the session is cancelled.
 pub(crate) async fn within_limits<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, StopReason> {
+    // Pinned once: a future with `work` in several places is copied with every await around it.
+    let work = pin!(work);
+    let limit = session.budget().and_then(|budget| Some((budget, budget.time_left()?)));
+    let cancel = match session.cancel() {
+        Some(cancel) if cancel.is_cancelled() => return Err(StopReason::Cancelled),
+        cancel => cancel,
+    };
+    if limit.is_none() && cancel.is_none() {
+        return Ok(work.await);
+    }
     let within_time = async {
-        match session.budget().and_then(|budget| Some((budget, budget.time_left()?))) {
+        match limit {
             None => Ok(work.await),
             Some((budget, remaining)) => {
                 tokio::time::timeout(remaining, work).await.map_err(|_| StopReason::Budget(budget.out_of_time()))
             }
         }
     };
-    match session.cancel() {
+    match cancel {
         None => within_time.await,
-        Some(cancel) if cancel.is_cancelled() => Err(StopReason::Cancelled),
         Some(cancel) => until_cancelled(cancel, within_time).await?,
     }
 }

@@ -34,6 +34,7 @@ mod laws;
 #[cfg(unix)]
 mod links;
 mod memory;
+mod memory_vectors;
 mod openrath;
 #[cfg(unix)]
 mod own_sandbox;

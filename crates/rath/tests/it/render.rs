@@ -206,7 +206,7 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
             }
             Action::Recall(at) => {
                 let found = vec![RecalledEntry::new("1", MEMORY)];
-                let event = MemoryEvent::Recall { query: "?".into(), found, position: None };
+                let event = MemoryEvent::Recall { query: "?".into(), found, position: None, notice: None };
                 pool[index(at)].session.push(rath::chunk::Memory::new("house:", event));
             }
             Action::Results(at, output) => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rath::memory::{
-    Forget, Hit, Lookup, MemoryBackend, MemoryError, MemoryErrorKind, Note, NoteId, NotePath, Position, Query,
+    Forget, Hits, Lookup, MemoryBackend, MemoryError, MemoryErrorKind, Note, NoteId, NotePath, Position, Query,
 };
 use rath::prelude::*;
 use rath::record::draw;
@@ -107,7 +107,7 @@ impl MemoryBackend for TestMemory {
         self.answer(self.reads).await
     }
 
-    async fn recall(&self, _: &Query) -> Result<Vec<Hit>, MemoryError> {
+    async fn recall(&self, _: &Query) -> Result<Hits, MemoryError> {
         self.answer(self.reads).await
     }
 

@@ -82,8 +82,13 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
             .with_effects([Effect::new(text("observed: path"), Change::Created)])
             .into(),
         memory(MemoryEvent::Remember { text: text("memory: fact").into(), path: None }).into(),
-        memory(MemoryEvent::Recall { query: text("memory: question").into(), found: vec![found], position: None })
-            .into(),
+        memory(MemoryEvent::Recall {
+            query: text("memory: question").into(),
+            found: vec![found],
+            position: None,
+            notice: Some(text("memory: notice")),
+        })
+        .into(),
         memory(MemoryEvent::Commit { entries: vec![text("memory: entry that is committed")], position: None }).into(),
         memory(MemoryEvent::Forget { entries: vec![text("memory: entry that is forgotten")] }).into(),
         Compressed::new([], text("compressed: summary")).into(),

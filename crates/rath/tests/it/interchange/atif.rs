@@ -48,6 +48,7 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
             query: "q".into(),
             found: vec![rath::chunk::RecalledEntry::new("e", "long ".repeat(5000))],
             position: None,
+            notice: None,
         },
     ));
     work.push(Chunk::user("and?"));

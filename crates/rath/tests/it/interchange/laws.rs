@@ -77,7 +77,12 @@ fn chunk(record: &Record, what: u8) -> Chunk {
         16 => Chunk::instructions(format!("be {word}")),
         17 => Memory::new(
             "m:",
-            MemoryEvent::Recall { query: "q".into(), found: vec![RecalledEntry::new("e", "fact")], position: None },
+            MemoryEvent::Recall {
+                query: "q".into(),
+                found: vec![RecalledEntry::new("e", "fact")],
+                position: None,
+                notice: None,
+            },
         )
         .into(),
         18 => User::new("see").with_images(vec![Image::new("image/png", [word])]).into(),
