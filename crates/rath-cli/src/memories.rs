@@ -241,10 +241,15 @@ pub(crate) fn short_id(id: &NoteId) -> String {
 
 /// Returns a note on one line, after `before`: its id, the day, the speaker and as much of the text as fits.
 pub(crate) fn line(before: &str, note: &Note) -> String {
+    line_with_mark(before, "", note)
+}
+
+/// Returns a note on one line, with a mark before its speaker and text.
+pub(crate) fn line_with_mark(before: &str, mark: &str, note: &Note) -> String {
     let day = Some(note.at).filter(|at| *at != 0).map(|at| output::day(Timestamp(at))).unwrap_or_default();
     let speaker = note.said_by.as_ref().map(|speaker| format!("{}: ", shorten(speaker, 20))).unwrap_or_default();
     let used = before.chars().count() + SHORT_ID_DIGITS + 2 + 10 + 2;
-    let text = shorten(&format!("{speaker}{}", note.text), COLUMNS.saturating_sub(used));
+    let text = shorten(&format!("{mark}{speaker}{}", note.text), COLUMNS.saturating_sub(used));
     format!("{before}{}  {day:<10}  {text}", short_id(&note.id))
 }
 

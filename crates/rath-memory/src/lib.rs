@@ -22,5 +22,5 @@ mod view;
 
 pub use error::{NoteError, Result};
 pub use note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source};
-pub use store::{Hit, Lookup, NoteStore, Position, Query, QuestionVector};
+pub use store::{Hit, Lookup, NoteStore, Position, Query, QuestionVector, Size};
 pub use vectors::UNRELATED_TEXTS;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::note::{Note, NoteId, NotePath, is_under};
 use crate::postings::Doc;
-use crate::store::{Hit, Lookup, Position, Query, Shelf};
+use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
 use crate::vectors::{Calibration, CodedVector, SignIndex, not_usable};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
@@ -180,6 +180,20 @@ impl Shelf for RamNotes {
 
     fn position(&mut self) -> Result<Position> {
         Ok(Position(self.last))
+    }
+
+    fn size(&mut self) -> Result<Size> {
+        let bytes = self.notes.values().map(|note| note.text.len() as u64).sum();
+        Ok(Size { notes: self.notes.len() as u64, bytes })
+    }
+
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>> {
+        let mut size = Size::default();
+        let beyond = self.notes.values().rev().filter(|note| {
+            size = Size { notes: size.notes + 1, bytes: size.bytes + note.text.len() as u64 };
+            size.exceeds(most)
+        });
+        Ok(beyond.map(|note| note.id.clone()).collect())
     }
 
     fn models(&mut self) -> Result<Vec<String>> {

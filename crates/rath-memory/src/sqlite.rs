@@ -23,7 +23,7 @@ use crate::error::{NoteError, Result};
 use crate::index::Index;
 use crate::note::{Note, NoteId, NotePath, Source, is_under};
 use crate::postings::{Doc, MAX_DOC};
-use crate::store::{Hit, Lookup, Position, Query, Shelf};
+use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
 /// Notes in a SQLite database.
@@ -209,6 +209,7 @@ impl Shelf for SqliteNotes {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut last = count(&transaction, "position")? as Doc;
         let before = last;
+        let mut bytes = 0;
         {
             let mut is_known = transaction.prepare_cached(
                 "SELECT 1 FROM notes WHERE id = ?1 UNION ALL SELECT 1 FROM forgotten WHERE id = ?1 LIMIT 1",
@@ -224,6 +225,7 @@ impl Shelf for SqliteNotes {
                     continue;
                 }
                 last += 1;
+                bytes += note.text.len();
                 if last > MAX_DOC {
                     return Err(NoteError::Invalid(format!("the memory is full: {MAX_DOC} notes were written to it")));
                 }
@@ -254,6 +256,7 @@ impl Shelf for SqliteNotes {
         }
         if last != before {
             set_count(&transaction, "position", i64::from(last))?;
+            add_size(&transaction, i64::from(last - before), bytes as i64)?;
             add_change(&transaction)?;
         }
         transaction.commit()?;
@@ -337,6 +340,27 @@ impl Shelf for SqliteNotes {
     fn position(&mut self) -> Result<Position> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
         Ok(Position(count(&transaction, "position")? as Doc))
+    }
+
+    fn size(&mut self) -> Result<Size> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let positive = |name| Ok::<_, NoteError>(u64::try_from(count(&transaction, name)?).unwrap_or(0));
+        Ok(Size { notes: positive("notes")?, bytes: positive("bytes")? })
+    }
+
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let mut query =
+            transaction.prepare_cached("SELECT id, length(CAST(text AS BLOB)) FROM notes ORDER BY doc DESC")?;
+        let mut rows = query.query([])?;
+        let (mut size, mut beyond) = (Size::default(), Vec::new());
+        while let Some(row) = rows.next()? {
+            size = Size { notes: size.notes + 1, bytes: size.bytes + u64::from(row.get::<_, u32>(1)?) };
+            if size.exceeds(most) {
+                beyond.push(row.get::<_, String>(0)?.parse()?);
+            }
+        }
+        Ok(beyond)
     }
 
     fn models(&mut self) -> Result<Vec<String>> {
@@ -475,6 +499,14 @@ fn set_count(connection: &Connection, name: &str, value: i64) -> Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO counts(name, value) VALUES (?1, ?2)")?
         .execute(params![name, value])?;
+    Ok(())
+}
+
+/// Adds to the number of notes and of the bytes of their texts.
+fn add_size(connection: &Connection, notes: i64, bytes: i64) -> Result<()> {
+    for (name, added) in [("notes", notes), ("bytes", bytes)] {
+        set_count(connection, name, count(connection, name)?.saturating_add(added))?;
+    }
     Ok(())
 }
 

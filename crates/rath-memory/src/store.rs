@@ -30,6 +30,27 @@ pub struct NoteStore(Mutex<Box<dyn Shelf>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub u32);
 
+/// The number of notes, and of the bytes of their texts.
+///
+/// Returned by [`NoteStore::size`], and passed to [`NoteStore::forget_beyond`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// The number of notes.
+    pub notes: u64,
+    /// The number of bytes of their texts.
+    pub bytes: u64,
+}
+
+impl Size {
+    /// A size that nothing exceeds.
+    pub const UNLIMITED: Size = Size { notes: u64::MAX, bytes: u64::MAX };
+
+    /// Returns true if there are more notes, or more bytes, than `most`.
+    pub fn exceeds(self, most: Size) -> bool {
+        self.notes > most.notes || self.bytes > most.bytes
+    }
+}
+
 /// A question to a [`NoteStore`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -170,6 +191,9 @@ pub(crate) trait Shelf: Send {
     fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>>;
     fn expired(&mut self, now: i64) -> Result<Vec<NoteId>>;
     fn position(&mut self) -> Result<Position>;
+    fn size(&mut self) -> Result<Size>;
+    /// Returns the notes that are left once the newest of at most this size are taken.
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>>;
     fn models(&mut self) -> Result<Vec<String>>;
     fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()>;
     fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>>;
@@ -241,6 +265,21 @@ impl NoteStore {
         let ids = shelf.expired(now)?;
         // Every write comes here, and forgetting reads the index and empties the log.
         if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, now) }
+    }
+
+    /// Returns the number of notes, and of the bytes of their texts.
+    pub fn size(&self) -> Result<Size> {
+        self.shelf().size()
+    }
+
+    /// Removes the oldest notes for good until the rest has at most this size.
+    pub fn forget_beyond(&self, most: Size, now: i64) -> Result<Vec<NoteId>> {
+        let mut shelf = self.shelf();
+        if !shelf.size()?.exceeds(most) {
+            return Ok(Vec::new());
+        }
+        let ids = shelf.oldest_beyond(most)?;
+        shelf.forget(&ids, now)
     }
 
     /// Returns the names of the models whose vectors this store can hold.

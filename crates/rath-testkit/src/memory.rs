@@ -190,7 +190,7 @@ fn found(memory: &Memory, question: &str) -> Vec<String> {
     ids(wait(memory.recall(question)).expect("an answer"))
 }
 
-fn ids(hits: Vec<rath::memory::Hit>) -> Vec<String> {
+fn ids(hits: rath::memory::Hits) -> Vec<String> {
     hits.into_iter().map(|hit| hit.note.id.to_string()).collect()
 }
 

@@ -7,6 +7,7 @@
 mod agent;
 mod answer;
 mod compressor;
+mod extract;
 mod fork_join;
 mod module;
 mod remember;

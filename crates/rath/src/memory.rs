@@ -12,11 +12,12 @@ mod vectors;
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use rath_memory::NoteError;
-pub use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, Position, Query, Source};
+pub use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, Position, Query, Size, Source};
 
 use self::in_process::InProcess;
 #[cfg(feature = "sqlite")]
@@ -120,6 +121,8 @@ pub enum Forget {
     SaidBefore(i64),
     /// All notes whose time is over at a time, in microseconds since 1970.
     Expired(i64),
+    /// The oldest notes, until the rest has at most this size.
+    Beyond(Size),
 }
 
 /// The trait that the author of a memory implements.
@@ -171,6 +174,11 @@ pub enum Forget {
 pub trait MemoryBackend: Send + Sync + 'static {
     /// Returns the URI that the record knows the memory by. It must not hold a credential.
     fn uri(&self) -> &str;
+
+    /// Returns the directory of a memory that has files on this machine. Tools must not be able to write there.
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
 
     /// Writes notes, all or none, and returns the position after them. They are durable when this returns.
     ///
@@ -239,6 +247,11 @@ impl Memory {
     /// Returns the URI that the record knows the memory by.
     pub fn uri(&self) -> &str {
         self.0.uri()
+    }
+
+    /// Returns the directory of a memory that has files on this machine.
+    pub fn directory(&self) -> Option<&Path> {
+        self.0.directory()
     }
 
     /// Writes a note, and returns its id. It is durable when this returns.
@@ -342,6 +355,7 @@ type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> +
 /// A backend of any type, behind a pointer.
 trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
+    fn directory(&self) -> Option<&Path>;
     fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>>;
     fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>>;
     fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Hits>;
@@ -358,6 +372,10 @@ trait ErasedMemory: Send + Sync {
 impl<B: MemoryBackend> ErasedMemory for B {
     fn uri(&self) -> &str {
         MemoryBackend::uri(self)
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        MemoryBackend::directory(self)
     }
 
     fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>> {

@@ -3,7 +3,7 @@
 mod forget;
 mod import;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io::{self, Read};
 use std::str::FromStr;
@@ -81,7 +81,20 @@ async fn list(args: &ListArgs) -> CommandResult {
     .await?;
     match args.json {
         true => output::data(|out| notes.iter().try_for_each(|note| output::json_line(out, &NoteJson::new(note))))?,
-        false => output::text(|out| notes.iter().try_for_each(|note| writeln!(out, "{}", memories::line("", note))))?,
+        false => {
+            let (now, replaced) =
+                (now(), notes.iter().filter_map(|note| note.replaces.clone()).collect::<HashSet<_>>());
+            output::text(|out| {
+                notes.iter().try_for_each(|note| {
+                    let mark = match note.expires.is_some_and(|expires| expires <= now) {
+                        true => "expired: ",
+                        false if replaced.contains(&note.id) => "replaced: ",
+                        false => "",
+                    };
+                    writeln!(out, "{}", memories::line_with_mark("", mark, note))
+                })
+            })?;
+        }
     }
     Ok(Exit::Success)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::segments::write_facts;
-use super::{SqliteNotes, State, add_change};
+use super::{SqliteNotes, State, add_change, add_size};
 use crate::docs::DocFacts;
 use crate::error::{NoteError, Result};
 use crate::note::{Note, NoteId};
@@ -47,6 +47,8 @@ impl SqliteNotes {
         }
         gone.sort_unstable_by_key(|(doc, _)| *doc);
         let change = add_change(&transaction)?;
+        let bytes: usize = gone.iter().map(|(_, note)| note.text.len()).sum();
+        add_size(&transaction, -(gone.len() as i64), -(bytes as i64))?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rath_memory::{Note, NoteStore, Query, Source};
+use rath_memory::{Note, NoteStore, Query, Size, Source};
 use rath_test_support::temp_dir;
 
 use crate::{calibration, id, note, open, random_vector, recall};
@@ -180,4 +180,22 @@ fn an_old_version_does_not_come_back() {
         .expect("written");
     assert_eq!(store.forget(&[id("new")], 1).expect("forgotten").len(), 3);
     assert!(recall(&store, &Query::new("port")).is_empty());
+}
+
+#[test]
+fn the_oldest_notes_beyond_a_size_are_forgotten() {
+    let directory = temp_dir();
+    for store in [NoteStore::in_process(), open(directory.path())] {
+        let notes: Vec<Note> = (0..100).map(|nth| note(nth, &format!("plant {nth:03}"))).collect();
+        store.remember(&notes).expect("written");
+        assert_eq!(store.size().expect("a size"), Size { notes: 100, bytes: 900 });
+        assert_eq!(store.forget_beyond(Size { notes: 100, bytes: 900 }, 1).expect("nothing to do").len(), 0);
+        assert_eq!(store.forget_beyond(Size { notes: 60, ..Size::UNLIMITED }, 1).expect("forgotten").len(), 40);
+        assert_eq!(store.forget_beyond(Size { bytes: 95, ..Size::UNLIMITED }, 1).expect("forgotten").len(), 50);
+        assert_eq!(store.size().expect("a size"), Size { notes: 10, bytes: 90 });
+        assert_eq!(recall(&store, &Query::new("plant").limit(100)).len(), 10);
+        assert!(matches!(store.read(&id(89)).expect("read"), rath_memory::Lookup::Forgotten(1)));
+        assert!(matches!(store.read(&id(90)).expect("read"), rath_memory::Lookup::Note(_)));
+        assert_eq!(store.forget_beyond(Size::default(), 1).expect("forgotten").len(), 10);
+    }
 }

@@ -80,7 +80,7 @@ impl Written {
 
     fn query(&self, words: &[usize], session: usize, own: u8, at: usize) -> Query {
         let mut query = Query::new(text(words)).limit(50);
-        if own % 3 > 0 {
+        if !own.is_multiple_of(3) {
             query = query.vector(MODEL, vector(words));
         }
         if own % 3 == 2 {
@@ -197,6 +197,7 @@ fn check(ops: Vec<Op>) {
             }
             Op::Replace(..) | Op::Forget(_) => {}
         }
+        assert_eq!(other.size().expect("a size"), ram.size().expect("a size"));
         let listed = file.list(&[], Position(0), usize::MAX).expect("a list");
         let listed: HashMap<u32, Note> = listed.into_iter().map(|(position, note)| (position.0, note)).collect();
         for (nth, note) in written.0.iter().enumerate() {

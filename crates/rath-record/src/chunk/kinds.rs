@@ -281,6 +281,9 @@ pub enum MemoryEvent {
         /// The path of the fact in the memory, if it is not the usual one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
+        /// The steps that say it, if it was found in them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        steps: Vec<String>,
     },
     /// The memory was searched.
     Recall {

@@ -104,8 +104,9 @@ impl Chunk {
             Chunk::Memory(Memory { memory, event }) => {
                 memory.rewrite(plain);
                 match event {
-                    MemoryEvent::Remember { text, path } => {
+                    MemoryEvent::Remember { text, path, steps } => {
                         text.rewrite(plain);
+                        steps.rewrite(plain);
                         path.rewrite(plain);
                     }
                     MemoryEvent::Recall { query, found, position: _, notice } => {

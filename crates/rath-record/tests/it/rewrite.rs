@@ -62,7 +62,7 @@ fn every_text_is_rewritten_names_and_ids_too() {
             MemoryEvent::Recall { query: "x".into(), found, position: Some(1), notice: Some("x".to_owned()) },
         ),
         expect![[
-            r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*","said_by":"*","session":"*","steps":["*"]}],"position":1}}}"#
+            r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*","said_by":"*","session":"*","steps":["*"]}],"position":1,"notice":"*"}}}"#
         ]],
     );
     check(Forked::new(1).with_name("x".to_owned()), expect![[r#"{"kind":"forked","nth":1,"name":"*"}"#]]);

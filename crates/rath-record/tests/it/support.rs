@@ -196,7 +196,7 @@ impl Scenario {
             "approve" => Approved::new(word).with_origin(self.origin(word)).into(),
             "deny" => Denied::new(word, more).with_origin(self.origin(word)).into(),
             "placed" => Placed::new(rest.to_owned()).into(),
-            "remember" => memory(MemoryEvent::Remember { text: rest.into(), path: None }),
+            "remember" => memory(MemoryEvent::Remember { text: rest.into(), path: None, steps: vec![] }),
             "recall" => memory(MemoryEvent::Recall {
                 query: word.into(),
                 found: more

@@ -59,6 +59,7 @@ pub struct Agent {
     delegates: Vec<Delegate>,
     pub(super) memory: Option<Memory>,
     pub(super) commits_on_run: bool,
+    pub(super) extractor: Option<Provider>,
     sandbox: Option<Sandbox>,
     compressor: Option<Box<Compressor>>,
     max_turns: u64,
@@ -84,6 +85,7 @@ impl Agent {
             delegates: Vec::new(),
             memory: None,
             commits_on_run: false,
+            extractor: None,
             sandbox: None,
             compressor: None,
             max_turns: DEFAULT_MAX_TURNS,
@@ -130,6 +132,14 @@ impl Agent {
     /// The model reads them as data, next to that message, and no note twice.
     pub fn memory(mut self, memory: &Memory) -> Self {
         self.memory = Some(memory.clone());
+        self
+    }
+
+    /// Lets a model find the facts in what was said, when it is written to the memory: see [`Agent::commit`].
+    ///
+    /// Each fact becomes a note that names the messages that say it. The messages are written too.
+    pub fn extract_facts(mut self, provider: &Provider) -> Self {
+        self.extractor = Some(provider.clone());
         self
     }
 
@@ -180,6 +190,9 @@ impl Agent {
         let is_own_message = session.head().is_some_and(|head| {
             matches!(head.chunk(), Chunk::User(_)) && head.stamp().by.as_deref() == session.module()
         });
+        if let Some(memory) = self.memory.as_ref().and_then(Memory::directory) {
+            session.keep_memory_out(memory);
+        }
         if !self.tools.is_empty() {
             // In boxes: agents that call agents would need a larger stack.
             Box::pin(session.require_place()).await?;

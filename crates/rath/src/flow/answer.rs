@@ -98,7 +98,7 @@ impl AnswerFormat {
 }
 
 /// Removes the Markdown code fence that models often put around JSON.
-fn strip_fence(text: &str) -> &str {
+pub(super) fn strip_fence(text: &str) -> &str {
     let text = text.trim();
     let fenced = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
     fenced.and_then(|rest| rest.strip_suffix("```")).map_or(text, str::trim)

@@ -1,17 +1,22 @@
 //! The agent's methods on its memory, and what it recalls before it asks the model.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rath_memory::{Hit, Note, NoteId, Position, Query};
 use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, RecalledEntry};
-use rath_record::{Text, Timestamp};
+use rath_record::{Step, Text, Timestamp};
 
 use super::agent::Agent;
+use super::extract::{ExtractedFact, extract_facts};
 use super::module::AuthorGuard;
-use super::session_notes::{AlreadyVisible, MemoryView, note_id, notes_of, pending_fact, uncommitted};
+use super::session_notes::{
+    AlreadyVisible, MemoryView, fact_sources, note_id, notes_of, pending_fact, said_text, uncommitted,
+};
 use crate::error::ErrorKind;
 use crate::memory::{self, Hits, Memory, MemoryError, MemoryErrorKind};
+use crate::provider::Provider;
 use crate::session::{Error, Result, Session, within_limits};
 
 /// The most notes that a model is shown for one message.
@@ -27,7 +32,7 @@ impl Agent {
         let memory = self.require_memory(session)?;
         session.hide_also(&self.provider().secrets());
         let mut session = AuthorGuard::new(session, self);
-        session.push(memory_chunk(memory, MemoryEvent::Remember { text: fact.into(), path: None }));
+        session.push(memory_chunk(memory, MemoryEvent::Remember { text: fact.into(), path: None, steps: vec![] }));
         session.finish(Ok(())).await
     }
 
@@ -45,11 +50,11 @@ impl Agent {
     /// Writes to the agent's memory what was said since the last commit, and the facts that were recorded.
     ///
     /// Each message of the user and each answer of the model becomes a note, with its speaker, its time and its step. No model
-    /// is asked.
+    /// is asked, unless [`Agent::extract_facts`] names one. If that one fails, a step says so, and the messages are written.
     pub async fn commit(&self, session: &mut Session) -> Result<()> {
         let memory = self.require_memory(session)?;
         let mut session = AuthorGuard::new(session, self);
-        let committed = commit(&mut session, memory).await;
+        let committed = commit(&mut session, memory, self.extractor.as_ref()).await;
         session.finish(committed).await
     }
 
@@ -99,15 +104,21 @@ impl Agent {
     /// Commits what was said, if the agent does so after each run.
     pub(super) async fn commit_after_run(&self, session: &mut Session) -> Result<()> {
         match &self.memory {
-            Some(memory) if self.commits_on_run => unless_stopped(commit(session, memory).await),
+            Some(memory) if self.commits_on_run => {
+                unless_stopped(commit(session, memory, self.extractor.as_ref()).await)
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// Keeps only an error by which the run has to end: it was cancelled, its budget is used up, or a replay diverged.
+/// Returns true for an error by which a run has to end: it was cancelled, its budget is used up, or a replay diverged.
+fn ends_run(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Budget | ErrorKind::Replay)
+}
+
+/// Keeps only an error by which a run has to end.
 fn unless_stopped(done: Result<()>) -> Result<()> {
-    let ends_run = |error: &Error| matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Budget | ErrorKind::Replay);
     done.or_else(|error| if ends_run(&error) { Err(error) } else { Ok(()) })
 }
 
@@ -139,7 +150,9 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
     let record = session.as_record();
     let facts = uncommitted(record, &uri).into_iter().filter_map(|step| {
         let (text, _) = pending_fact(step, &uri)?;
-        Some(RecalledEntry::new(note_id(step.id(), 0).to_string(), text.clone()))
+        let mut entry = RecalledEntry::new(note_id(step.id(), 0).to_string(), text.clone());
+        entry.steps = fact_sources(step, &uri).to_vec();
+        Some(entry)
     });
     let visible = AlreadyVisible::of(session, &uri);
     let mut found: Vec<RecalledEntry> = Vec::new();
@@ -159,8 +172,11 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
     Ok(found)
 }
 
-async fn commit(session: &mut Session, memory: &Memory) -> Result<()> {
+async fn commit(session: &mut Session, memory: &Memory, extractor: Option<&Provider>) -> Result<()> {
     let uri = recorded_uri(session, memory).into_owned();
+    if let Some(provider) = extractor {
+        remember_facts(session, memory, provider).await?;
+    }
     let Some(view) = MemoryView::of(session, &uri) else { return Ok(()) };
     let steps = uncommitted(session.as_record(), &uri);
     let notes: Vec<Note> = steps.into_iter().flat_map(|step| notes_of(step, view.session, &uri)).collect();
@@ -175,6 +191,33 @@ async fn commit(session: &mut Session, memory: &Memory) -> Result<()> {
     // A fork goes on by the position that it forked at.
     let position = position.await.map(|present| view.position.or(present))?;
     session.push(memory_chunk(memory, MemoryEvent::Commit { entries, position: position.map(|position| position.0) }));
+    Ok(())
+}
+
+/// Records the facts that a model finds in what no commit wrote yet.
+async fn remember_facts(session: &mut Session, memory: &Memory, provider: &Provider) -> Result<()> {
+    let uri = recorded_uri(session, memory).into_owned();
+    let steps = uncommitted(session.as_record(), &uri);
+    // Of a commit that failed, the facts are there already.
+    let done: HashSet<&str> = steps.iter().flat_map(|step| fact_sources(step, &uri)).map(String::as_str).collect();
+    let said = steps.iter().filter(|step| !done.contains(step.id().to_string().as_str()));
+    let said: Vec<(Step, String)> = said.filter_map(|step| Some(((*step).clone(), said_text(step)?))).collect();
+    if said.is_empty() {
+        return Ok(());
+    }
+    session.hide_also(&provider.secrets());
+    let facts = match extract_facts(session, provider, &said).await {
+        Ok(facts) => facts,
+        Err(error) if ends_run(&error) => return Err(error),
+        Err(error) => {
+            // Its work is aside, where no log shows it.
+            session.push(Failed::new(error.kind().name(), format!("no facts were found: {}", error.message())));
+            return Ok(());
+        }
+    };
+    for ExtractedFact { text, steps } in facts {
+        session.push(memory_chunk(memory, MemoryEvent::Remember { text, path: None, steps }));
+    }
     Ok(())
 }
 

@@ -116,16 +116,45 @@ fn has_words(text: &Text) -> bool {
 pub(super) fn pending_fact<'a>(step: &'a Step, uri: &str) -> Option<(&'a Text, Option<&'a str>)> {
     match step.chunk() {
         Chunk::Memory(chunk) if chunk.memory == uri => match &chunk.event {
-            MemoryEvent::Remember { text, path } => Some((text, path.as_deref())),
+            MemoryEvent::Remember { text, path, .. } => Some((text, path.as_deref())),
             _ => None,
         },
         _ => None,
     }
 }
 
+/// Returns the steps in which a fact was found, for a step that records a fact for this memory.
+pub(super) fn fact_sources<'a>(step: &'a Step, uri: &str) -> &'a [String] {
+    match step.chunk() {
+        Chunk::Memory(chunk) if chunk.memory == uri => match &chunk.event {
+            MemoryEvent::Remember { steps, .. } => steps,
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+/// Returns the speaker and the text of a message of the user or an answer of the model.
+pub(super) fn said_text(step: &Step) -> Option<String> {
+    let (speaker, text) = said(step).filter(|_| is_said(step))?;
+    Some(format!("{speaker}: {}", text.as_str()?))
+}
+
+fn said(step: &Step) -> Option<(&str, &Text)> {
+    match step.chunk() {
+        Chunk::User(user) => Some((USER, &user.text)),
+        Chunk::Assistant(answer) => Some((step.stamp().by.as_deref().unwrap_or(ASSISTANT), &answer.text)),
+        _ => None,
+    }
+}
+
 /// Makes the notes of a step: a fact, or a message in pieces.
 pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
-    let source = Source::new(session.to_string(), vec![step.id().to_string()]);
+    let steps = match fact_sources(step, uri) {
+        [] => vec![step.id().to_string()],
+        steps => steps.to_vec(),
+    };
+    let source = Source::new(session.to_string(), steps);
     let make = |nth: usize, path: NotePath, text: &str| {
         let note = Note::with_id(note_id(step.id(), nth), path, text).source(source.clone());
         note.at(step.stamp().at.map_or(0, |at| at.0))
@@ -137,11 +166,7 @@ pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
             .map(|(nth, text)| make(nth, path.clone(), text))
             .collect();
     }
-    let (speaker, text) = match step.chunk() {
-        Chunk::User(user) => (USER, &user.text),
-        Chunk::Assistant(answer) => (step.stamp().by.as_deref().unwrap_or(ASSISTANT), &answer.text),
-        _ => return Vec::new(),
-    };
+    let Some((speaker, text)) = said(step) else { return Vec::new() };
     let path: NotePath = format!("memory://session/{session}").parse().unwrap_or_else(|_| user_path());
     let notes = pieces(text.as_str().unwrap_or_default()).enumerate();
     let thread = step.stamp().branch.to_string();

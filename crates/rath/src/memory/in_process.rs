@@ -1,8 +1,8 @@
 //! A memory that lasts as long as the process.
 
-use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
+use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
 
-use super::{Forget, Hits, MemoryBackend, MemoryError, now};
+use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, now};
 
 pub(super) struct InProcess {
     uri: String,
@@ -21,7 +21,7 @@ impl MemoryBackend for InProcess {
     }
 
     async fn remember(&self, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
-        remember(&self.notes, notes)
+        remember(&self.notes, notes, Size::UNLIMITED)
     }
 
     async fn position(&self) -> Result<Option<Position>, MemoryError> {
@@ -50,10 +50,23 @@ impl MemoryBackend for InProcess {
     }
 }
 
-/// Writes notes to a store, and removes those whose time is over.
-pub(super) fn remember(store: &NoteStore, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
+/// Writes notes to a store, and removes those whose time is over, and the oldest beyond a size.
+pub(super) fn remember(store: &NoteStore, notes: &[Note], most: Size) -> Result<Option<Position>, MemoryError> {
+    let size = Size { notes: notes.len() as u64, bytes: notes.iter().map(|note| note.text.len() as u64).sum() };
+    if size.exceeds(most) {
+        let (count, verb) = if size.notes == 1 { ("note", "does") } else { ("notes", "do") };
+        let limits = [(most.notes, "notes"), (most.bytes, "bytes")].into_iter().filter(|(most, _)| *most != u64::MAX);
+        let limits = limits.map(|(most, unit)| format!("{most} {unit}")).collect::<Vec<_>>().join(" and ");
+        let Size { notes, bytes } = size;
+        let message = format!("{notes} {count} of {bytes} bytes {verb} not fit in a memory of at most {limits}");
+        return Err(MemoryError::new(MemoryErrorKind::Invalid, message));
+    }
     store.forget_expired(now())?;
-    Ok(Some(store.remember(notes)?))
+    let position = store.remember(notes)?;
+    if most != Size::UNLIMITED {
+        store.forget_beyond(most, now())?;
+    }
+    Ok(Some(position))
 }
 
 /// Removes notes from a store.
@@ -63,6 +76,7 @@ pub(super) fn forget(notes: &NoteStore, what: &Forget) -> Result<Vec<NoteId>, Me
         Forget::OfSession(session) => notes.forget_session(session, now()),
         Forget::SaidBefore(micros) => notes.forget_before(*micros, now()),
         Forget::Expired(micros) => notes.forget_expired(*micros),
+        Forget::Beyond(size) => notes.forget_beyond(*size, now()),
     };
     Ok(forgotten?)
 }

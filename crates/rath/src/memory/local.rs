@@ -1,9 +1,9 @@
 //! A memory in a directory of this machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query};
+use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
 
 use super::in_process::{forget, remember};
 #[cfg(feature = "http")]
@@ -36,7 +36,9 @@ use crate::store::{make_folder, rath_dir};
 /// ```
 pub struct LocalMemory {
     uri: String,
+    directory: PathBuf,
     notes: Arc<NoteStore>,
+    most: Size,
     #[cfg(feature = "http")]
     vectors: Option<VectorSource>,
 }
@@ -51,13 +53,28 @@ impl LocalMemory {
         // Absolute: the record knows the memory by it, from whichever directory the session goes on.
         let directory = std::path::absolute(directory).map_err(|error| failed(Path::new(directory), error))?;
         let uri = format!("local:{}", directory.display());
-        let notes = run_blocking(move || open_store(&directory)).await?;
+        let opened = directory.clone();
+        let notes = run_blocking(move || open_store(&opened)).await?;
         Ok(LocalMemory {
             uri,
+            directory,
             notes: Arc::new(notes),
+            most: Size::UNLIMITED,
             #[cfg(feature = "http")]
             vectors: None,
         })
+    }
+
+    /// Limits the number of notes: each write forgets the oldest beyond it.
+    pub fn max_notes(mut self, notes: u64) -> Self {
+        self.most.notes = notes;
+        self
+    }
+
+    /// Limits the bytes of the texts of all notes: each write forgets the oldest beyond it.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.most.bytes = bytes;
+        self
     }
 
     /// Finds notes by their meaning too, by vectors of a model: its server reads every note and every question.
@@ -129,9 +146,13 @@ impl MemoryBackend for LocalMemory {
         &self.uri
     }
 
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.directory)
+    }
+
     async fn remember(&self, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
-        let written = notes.to_vec();
-        self.run(move |notes| remember(notes, &written)).await
+        let (written, most) = (notes.to_vec(), self.most);
+        self.run(move |notes| remember(notes, &written, most)).await
     }
 
     async fn position(&self) -> Result<Option<Position>, MemoryError> {

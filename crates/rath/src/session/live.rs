@@ -42,6 +42,8 @@ pub(super) struct Live {
     pub(super) mirrors_in: Option<PathBuf>,
     /// Files that commands must not reach, besides the store.
     pub(super) kept_out: Vec<PathBuf>,
+    /// The directories of the memories of agents that worked with the session.
+    pub(super) memories: Vec<PathBuf>,
     /// The policy that decides about calls.
     pub(super) policy: Option<Arc<ActivePolicy>>,
     /// The name under which decisions are recorded.

@@ -192,23 +192,31 @@ impl Session {
         if let Some(store) = self.recorder().and_then(|recorder| recorder.store().path()) {
             sandbox.keep_out(store);
         }
-        self.live.kept_out.iter().for_each(|path| sandbox.keep_out(path));
+        let others = self.live.kept_out.iter().chain(&self.live.memories);
+        others.for_each(|path| sandbox.keep_out(path));
     }
 
-    /// Fails if the store of the session, or the key of the user, is among the files that its tools write.
+    /// Hides the directory of a memory from commands. Tools cannot be used where they could write to it.
+    pub(crate) fn keep_memory_out(&mut self, memory: &Path) {
+        if !self.live.memories.iter().any(|known| known == memory) {
+            self.live.memories.push(memory.to_owned());
+        }
+    }
+
+    /// Fails if the store of the session, its memory, or the key of the user, is among the files that its tools write.
     fn refuse_store_in(&self, sandbox: &Sandbox) -> Result<()> {
         if let Some(key) = sandbox.directory().and_then(key_within_reach) {
             let message = format!("your key {} is in the directory that tools write", key.display());
             let hint = "with it, sessions of others could be taken for yours: work in another directory";
             return Err(Error::new(ErrorKind::Place, message).with_hint(hint));
         }
-        let store = self.recorder().and_then(|recorder| recorder.store().path());
-        let (Some(store), Some(root)) = (store, sandbox.directory()) else { return Ok(()) };
-        if path_within_reach(store, root).is_none() {
-            return Ok(());
-        }
-        let message = format!("the store {} is in the directory that tools write", store.display());
-        let hint = format!("store sessions in `{RATH_DIR}`, which tools cannot reach, or outside of the directory");
+        let Some(root) = sandbox.directory() else { return Ok(()) };
+        let store = self.recorder().and_then(|recorder| recorder.store().path()).map(|path| ("store", path));
+        let memories = self.live.memories.iter().map(|path| ("memory", path.as_path()));
+        let within_reach = store.into_iter().chain(memories).find(|(_, path)| path_within_reach(path, root).is_some());
+        let Some((kind, path)) = within_reach else { return Ok(()) };
+        let message = format!("the {kind} {} is in the directory that tools write", path.display());
+        let hint = format!("put it in `{RATH_DIR}`, which tools cannot reach, or outside of the directory");
         Err(Error::new(ErrorKind::Place, message).with_hint(hint))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 use rath::chunk::{Chunk, MemoryEvent};
-use rath::memory::{Lookup, NoteId};
+use rath::memory::{LocalMemory, Lookup, Note, NoteId};
 use rath::prelude::*;
 use rath_test_support::{Chance, seeds};
 
@@ -190,5 +190,96 @@ async fn check_program(seed: u64) {
 fn a_line_recalls_what_was_known_at_its_fork_and_its_own_notes() {
     for seed in seeds(60) {
         block_on(check_program(seed));
+    }
+}
+
+#[test]
+fn a_model_finds_facts_in_what_was_said_and_each_names_its_messages() {
+    let answer = r#"[{"fact": "Ada is the user's sister, and breeds alpacas in Peru.", "from": [1]},
+        {"fact": "nobody said this", "from": [7]}, {"fact": " ", "from": [1]}]"#;
+    let fenced = serde_json::json!({"text": format!("```json\n{answer}\n```")}).to_string();
+    let memory = Memory::in_process("notes");
+    let agent = agent(&memory).extract_facts(&script([fenced.as_str()])).commit_on_run();
+    let session = block_on(agent.run(Session::user("My sister breeds alpacas, she is called Ada."))).expect("a run");
+    expect![[r#"
+        user: My sister breeds alpacas, she is called Ada.
+        instructions: Answer.  [agent]
+        recall: My sister breeds alpacas, she is called Ada. (0 found)  [agent]
+        assistant: I will keep that in mind.  [agent]  (49 in, 7 out)
+        remember: Ada is the user's sister, and breeds alpacas in Peru.  [agent]
+        commit: 3 notes  [agent]
+    "#]]
+    .assert_eq(&log(&session));
+    let hits = block_on(memory.recall("Who lives in Peru?")).expect("an answer");
+    assert_eq!(hits[0].note.text, "Ada is the user's sister, and breeds alpacas in Peru.");
+    let source = hits[0].note.source.as_ref().expect("a source");
+    let step = session.as_record().find(source.steps[0].parse().expect("an id")).expect("the step is there");
+    assert!(matches!(step.chunk(), Chunk::User(_)));
+    assert!(session.usage().output > 7, "the answer of the model that found the facts is paid too");
+    // Neither the request for facts nor its answer became a note.
+    let notes = block_on(memory.list(&[], Default::default(), 100)).expect("a list");
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    // A replay asks neither model.
+    let replayed = block_on(session.replay(&agent)).expect("a replay").to_string();
+    assert!(replayed.starts_with("exact: 2 requests"), "{replayed}");
+}
+
+#[test]
+fn if_a_model_gives_no_facts_what_was_said_is_committed_all_the_same() {
+    for answer in [
+        r#"{"text": "I cannot do that."}"#,
+        r#"{"text": "{\"fact\": 1}"}"#,
+        r#"{"error": {"status": 400, "message": "no"}}"#,
+    ] {
+        let memory = Memory::in_process("notes");
+        let agent = agent(&memory).extract_facts(&script([answer])).commit_on_run();
+        let session = block_on(agent.run(Session::user("My sister breeds alpacas."))).expect("a run");
+        assert!(log(&session).contains("commit: 2 notes"), "{}", log(&session));
+        let failures = session.as_record().newest_first().filter(|step| matches!(step.chunk(), Chunk::Failed(_)));
+        assert_eq!(failures.count(), 1, "{}", log(&session));
+        let hits = block_on(memory.recall("alpacas")).expect("an answer");
+        assert_eq!(hits[0].note.text, "My sister breeds alpacas.");
+        let replayed = block_on(session.replay(&agent)).expect("a replay").to_string();
+        assert!(replayed.starts_with("exact"), "{replayed}");
+    }
+}
+
+#[test]
+fn a_memory_has_at_most_the_notes_and_bytes_that_it_may_have() {
+    let folder = folder(&[]);
+    let directory = folder.path().join("memory");
+    block_on(async {
+        let open = || LocalMemory::open(directory.to_str().expect("text"));
+        let limited = Memory::new(open().await.expect("a memory").max_notes(5).max_bytes(30));
+        for nth in 0..9 {
+            limited.remember(Note::new(format!("plant {nth}"))).await.expect("written");
+        }
+        let texts = |notes: Vec<(_, Note)>| notes.into_iter().map(|(_, note)| note.text).collect::<Vec<_>>();
+        let listed = limited.list(&[], Default::default(), 100).await.expect("a list");
+        assert_eq!(texts(listed), ["plant 5", "plant 6", "plant 7", "plant 8"]);
+        // Nothing that would be forgotten at once is written.
+        let longer = limited.remember(Note::new("x".repeat(31))).await.expect_err("it does not fit");
+        assert_eq!(longer.message(), "1 note of 31 bytes does not fit in a memory of at most 5 notes and 30 bytes");
+        assert_eq!(limited.list(&[], Default::default(), 100).await.expect("a list").len(), 4);
+    });
+}
+
+#[test]
+fn a_memory_among_the_files_of_tools_is_refused_before_the_model_is_asked() {
+    let folder = folder(&[]);
+    for (name, is_refused) in
+        [("memory", true), ("deep/er/memory", true), (".rath/memory", false), ("../elsewhere", false)]
+    {
+        let project = folder.path().join(format!("project {}", name.len()));
+        std::fs::create_dir_all(&project).expect("a directory");
+        block_on(async {
+            let memory = Memory::open(&format!("local:{}", project.join(name).display())).await.expect("a memory");
+            let session = Session::user("Hi").to(Sandbox::local(&project));
+            let run = agent(&memory).tools(rath::tool::builtin::all()).run(session).await;
+            let error = run.err().map(|error| (error.to_string(), error.session().map(log)));
+            let Some((error, log)) = error.filter(|_| is_refused) else { return assert!(!is_refused, "{name}") };
+            assert!(error.contains("is in the directory that tools write"), "{error}");
+            assert!(!log.is_some_and(|log| log.contains("assistant")), "{name}");
+        });
     }
 }

@@ -16,7 +16,7 @@ use crate::output::{self, CommandResult, Exit, Failure};
 ///
 /// Notes that are not named by their ids are shown first, and you are asked. The steps that notes came from stay: see `rath forget`.
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["ids", "query", "session", "before", "expired"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["ids", "query", "session", "before", "expired", "keep"])))]
 pub(super) struct ForgetNotesArgs {
     /// The ids of notes, or their first digits
     #[arg(value_name = "ID")]
@@ -38,6 +38,9 @@ pub(super) struct ForgetNotesArgs {
     /// Remove the notes whose time is over
     #[arg(long)]
     expired: bool,
+    /// Remove all but the newest N notes
+    #[arg(long, value_name = "N")]
+    keep: Option<usize>,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -106,6 +109,10 @@ impl ForgetNotesArgs {
             })
             .await?;
         }
+        if let Some(keep) = self.keep {
+            memories::each_note(memory, &[], |note| notes.push(note)).await?;
+            notes.truncate(notes.len().saturating_sub(keep));
+        }
         if let Some(wanted) = &self.session {
             let session = memories::find_session(&notes, wanted)?;
             notes.retain(|note| note.source.as_ref().map(|source| &source.session) == session.as_ref());
@@ -144,7 +151,13 @@ impl ForgetNotesArgs {
             value.as_ref().map(|value| format!("--{name} {}", output::quote(value)))
         };
         let before = self.before.as_ref().map(ToString::to_string);
-        let options = [value("query", &self.query), value("session", &self.session), value("before", &before)];
+        let keep = self.keep.map(|keep| keep.to_string());
+        let options = [
+            value("query", &self.query),
+            value("session", &self.session),
+            value("before", &before),
+            value("keep", &keep),
+        ];
         options.into_iter().flatten().next().unwrap_or_else(|| "--expired".to_owned())
     }
 }

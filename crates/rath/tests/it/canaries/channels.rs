@@ -87,6 +87,7 @@ pub(super) const CHANNELS: &[Channel] = &[
     stored("memory: URI"),
     stored("memory: fact"),
     stored("memory: question"),
+    stored("memory: notice"),
     stored("memory: entry"),
     stored("memory: entry text"),
     stored("memory: entry that is committed"),

@@ -81,7 +81,7 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
         Observed::new(Tree(text("observed: tree")))
             .with_effects([Effect::new(text("observed: path"), Change::Created)])
             .into(),
-        memory(MemoryEvent::Remember { text: text("memory: fact").into(), path: None }).into(),
+        memory(MemoryEvent::Remember { text: text("memory: fact").into(), path: None, steps: vec![] }).into(),
         memory(MemoryEvent::Recall {
             query: text("memory: question").into(),
             found: vec![found],
