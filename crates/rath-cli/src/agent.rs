@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rath::chunk::MemoryEvent;
 use rath::prelude::*;
 use rath::record::draw::{count, one_line};
 use rath::store::path_within_reach;
@@ -526,6 +527,23 @@ impl RunStart {
     }
 }
 
+/// Prints the failures of a memory since a step. The run went on without it.
+fn warn_of_memory(session: &Session, since: Option<StepId>) {
+    let new = session.as_record().newest_first().take_while(|step| Some(step.id()) != since);
+    let mut failures: Vec<String> = new
+        .filter_map(|step| match step.chunk() {
+            Chunk::Failed(failed) => Some(failed.message.to_string()),
+            Chunk::Memory(memory) => match &memory.event {
+                MemoryEvent::Recall { notice, .. } => notice.clone(),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    failures.reverse();
+    failures.iter().for_each(|failure| output::warning(&format!("memory: {}", one_line(failure))));
+}
+
 /// The outcome of an agent's run.
 pub(crate) struct RunOutcome {
     pub(crate) result: Result<Session>,
@@ -546,6 +564,7 @@ impl RunOutcome {
         printed.and_then(|()| self.printer.finish(&self.result))?;
         if let Ok(session) = &self.result {
             output::message!("{}", summary(&self.start, session));
+            warn_of_memory(session, self.start.head);
         }
         // After a failed run too: what it wrote is there.
         let changed = self.session().map(|session| changed_files(session, self.start.head)).unwrap_or_default();

@@ -75,6 +75,11 @@ impl MemoryArg {
 
     /// Opens the memory, and creates it if it does not exist.
     pub(crate) async fn open_or_create(&self) -> Result<Memory, Failure> {
+        if self.memory.starts_with("process:") {
+            let failure =
+                Failure::new("a `process:` memory ends with this command", "write `--memory local:DIRECTORY`");
+            return Err(failure.with_exit(Exit::Usage));
+        }
         Ok(Memory::open(&self.memory).await?)
     }
 

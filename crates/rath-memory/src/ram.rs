@@ -213,6 +213,11 @@ impl Shelf for RamNotes {
         Ok(without.take(limit).map(|(_, note)| note.clone()).collect())
     }
 
+    fn remove_model(&mut self, model: &str) -> Result<()> {
+        self.models.remove(model);
+        Ok(())
+    }
+
     fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
         let model = self.models.get_mut(model).ok_or_else(|| not_usable("the model was not measured"))?;
         let coded: Vec<CodedVector> =

@@ -21,7 +21,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use crate::docs::{DocFacts, FACTS_BYTES};
 use crate::error::{NoteError, Result};
 use crate::index::Index;
-use crate::note::{Note, NoteId, NotePath, Source, is_under};
+use crate::note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source, is_under};
 use crate::postings::{Doc, MAX_DOC};
 use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
@@ -207,7 +207,7 @@ impl State {
 impl Shelf for SqliteNotes {
     fn remember(&mut self, notes: &[Note]) -> Result<Position> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut last = count(&transaction, "position")? as Doc;
+        let mut last = position(&transaction)?;
         let before = last;
         let mut bytes = 0;
         {
@@ -339,7 +339,7 @@ impl Shelf for SqliteNotes {
 
     fn position(&mut self) -> Result<Position> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        Ok(Position(count(&transaction, "position")? as Doc))
+        Ok(Position(position(&transaction)?))
     }
 
     fn size(&mut self) -> Result<Size> {
@@ -377,6 +377,10 @@ impl Shelf for SqliteNotes {
 
     fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
         self.write_vectors(model, vectors)
+    }
+
+    fn remove_model(&mut self, model: &str) -> Result<()> {
+        self.delete_model(model)
     }
 }
 
@@ -468,9 +472,12 @@ impl<'a> Names<'a> {
     /// Reads a row with [`NOTE_COLUMNS`].
     fn note(&mut self, row: &Row<'_>) -> Result<(Doc, Note, DocFacts)> {
         let (path, session, thread): (u32, u32, u32) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        let text = row.get_ref(11)?.as_str().map_err(|error| NoteError::Damaged(error.to_string()))?;
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(NoteError::Damaged("the text of a note is damaged".to_owned()));
+        }
         let mut note =
-            Note::with_id(row.get::<_, String>(1)?.parse()?, self.text(path)?.parse()?, row.get::<_, String>(11)?)
-                .at(row.get(6)?);
+            Note::with_id(row.get::<_, String>(1)?.parse()?, self.text(path)?.parse()?, text).at(row.get(6)?);
         note.expires = row.get(7)?;
         note.replaces = row.get::<_, Option<String>>(8)?.map(|id| id.parse()).transpose()?;
         note.said_by = row.get(9)?;
@@ -502,6 +509,12 @@ fn set_count(connection: &Connection, name: &str, value: i64) -> Result<()> {
     Ok(())
 }
 
+/// Returns the number of the newest note that was ever written, or 0.
+fn position(connection: &Connection) -> Result<Doc> {
+    let position = Doc::try_from(count(connection, "position")?).ok().filter(|position| *position <= MAX_DOC);
+    position.ok_or_else(|| NoteError::Damaged("the number of notes in the memory is damaged".to_owned()))
+}
+
 /// Adds to the number of notes and of the bytes of their texts.
 fn add_size(connection: &Connection, notes: i64, bytes: i64) -> Result<()> {
     for (name, added) in [("notes", notes), ("bytes", bytes)] {
@@ -512,7 +525,9 @@ fn add_size(connection: &Connection, notes: i64, bytes: i64) -> Result<()> {
 
 /// Tells other processes that something changed, and returns the number of the change.
 fn add_change(connection: &Connection) -> Result<i64> {
-    let change = count(connection, "changes")? + 1;
+    let change = count(connection, "changes")?.checked_add(1);
+    let change =
+        change.ok_or_else(|| NoteError::Damaged("the number of changes in the memory is damaged".to_owned()))?;
     set_count(connection, "changes", change)?;
     Ok(change)
 }

@@ -198,6 +198,7 @@ pub(crate) trait Shelf: Send {
     fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()>;
     fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>>;
     fn add_vectors(&mut self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()>;
+    fn remove_model(&mut self, model: &str) -> Result<()>;
 }
 
 impl NoteStore {
@@ -302,6 +303,11 @@ impl NoteStore {
     /// Adds vectors of a model to notes. A note that is not there gets none.
     pub fn add_vectors(&self, model: &str, vectors: &[(NoteId, Vec<f32>)]) -> Result<()> {
         self.shelf().add_vectors(model, vectors)
+    }
+
+    /// Removes a model, and all its vectors.
+    pub fn remove_model(&self, model: &str) -> Result<()> {
+        self.shelf().remove_model(model)
     }
 
     /// Returns the present position.

@@ -8,7 +8,7 @@
 //! A vector is stored with 8 bits a number. In memory a search has one bit a number, by which it picks the notes whose vectors it
 //! reads.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::docs::{Docs, Visible};
 use crate::error::{NoteError, Result};
@@ -167,39 +167,44 @@ fn similarity(one: &[i8], other: &[i8]) -> f32 {
 /// One bit for each number of the vectors of a model, in memory.
 pub(crate) struct SignIndex {
     pub(crate) calibration: Calibration,
-    /// The signs of the vector of note n begin at n times `words`.
-    signs: Vec<u64>,
     words: usize,
-    has_vector: Vec<bool>,
+    /// The notes that have a vector, and their signs, `words` for each.
+    docs: Vec<Doc>,
+    signs: Vec<u64>,
+    /// The place of each note in `docs`.
+    places: HashMap<Doc, usize>,
 }
 
 impl SignIndex {
     pub(crate) fn new(calibration: Calibration) -> Self {
         let words = calibration.dimensions().div_ceil(64);
-        SignIndex { calibration, signs: Vec::new(), words, has_vector: Vec::new() }
+        SignIndex { calibration, words, docs: Vec::new(), signs: Vec::new(), places: HashMap::new() }
     }
 
     pub(crate) fn insert(&mut self, doc: Doc, vector: &[i8]) {
-        let at = doc as usize;
-        if self.has_vector.len() <= at {
-            self.has_vector.resize(at + 1, false);
-            self.signs.resize((at + 1) * self.words, 0);
-        }
-        self.has_vector[at] = true;
+        let at = *self.places.entry(doc).or_insert_with(|| {
+            self.docs.push(doc);
+            self.signs.extend(std::iter::repeat_n(0, self.words));
+            self.docs.len() - 1
+        });
         self.signs[at * self.words..(at + 1) * self.words].copy_from_slice(&signs(vector));
     }
 
     pub(crate) fn remove(&mut self, doc: Doc) {
-        let at = doc as usize;
-        if let Some(has_vector) = self.has_vector.get_mut(at) {
-            *has_vector = false;
-            self.signs[at * self.words..(at + 1) * self.words].fill(0);
+        let Some(at) = self.places.remove(&doc) else { return };
+        // The last one takes its place.
+        let last = self.docs.len() - 1;
+        self.docs.swap_remove(at);
+        self.signs.copy_within(last * self.words.., at * self.words);
+        self.signs.truncate(last * self.words);
+        if let Some(moved) = self.docs.get(at) {
+            self.places.insert(*moved, at);
         }
     }
 
     /// Returns true if the note has a vector.
     pub(crate) fn contains(&self, doc: Doc) -> bool {
-        self.has_vector.get(doc as usize) == Some(&true)
+        self.places.contains_key(&doc)
     }
 
     /// Adds the notes in view that are similar to a question to those that were found by words, and the similarity of these.
@@ -231,15 +236,14 @@ impl SignIndex {
     /// Returns the notes in view whose signs differ least; of two that differ equally, the newer.
     fn nearest(&self, docs: &Docs, visible: &Visible, question: &[u64]) -> Vec<Doc> {
         let mut nearest: BinaryHeap<(u32, std::cmp::Reverse<Doc>)> = BinaryHeap::new();
-        let last = visible.highest() as usize;
-        for (at, signs) in self.signs.chunks_exact(self.words).enumerate().take(last + 1) {
+        for (doc, signs) in self.docs.iter().zip(self.signs.chunks_exact(self.words)) {
             let differ: u32 = signs.iter().zip(question).map(|(one, other)| (one ^ other).count_ones()).sum();
-            let entry = (differ, std::cmp::Reverse(at as Doc));
+            let entry = (differ, std::cmp::Reverse(*doc));
             let is_full = nearest.len() == MAX_READ_VECTORS;
             if is_full && nearest.peek().is_some_and(|worst| entry >= *worst) {
                 continue;
             }
-            if self.has_vector[at] && visible.contains(docs, at as Doc) {
+            if visible.contains(docs, *doc) {
                 if is_full {
                     nearest.pop();
                 }

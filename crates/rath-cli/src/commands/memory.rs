@@ -4,7 +4,6 @@ mod forget;
 mod import;
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 use std::io::{self, Read};
 use std::str::FromStr;
 
@@ -186,7 +185,7 @@ struct HitJson {
 
 async fn recall(args: &RecallArgs) -> CommandResult {
     let memory = args.memory.open_with(&args.embeddings).await?;
-    let query = Query::new(args.question.as_str()).limit(args.limit).now(now());
+    let query = Query::new(hide_secrets(args.question.clone())).limit(args.limit).now(now());
     let hits = memory.recall(args.under.iter().cloned().fold(query, Query::under)).await?;
     if let Some(notice) = &hits.notice {
         output::message!("{}", one_line(notice));
@@ -228,10 +227,17 @@ struct EmbedArgs {
     model: String,
     #[command(flatten)]
     memory: MemoryArg,
+    /// Remove its vectors first: the model has changed
+    #[arg(long)]
+    anew: bool,
 }
 
 async fn embed(args: &EmbedArgs) -> CommandResult {
-    let added = args.memory.open_for_vectors(&args.model).await?.add_vectors().await?;
+    let memory = args.memory.open_for_vectors(&args.model).await?;
+    if args.anew {
+        memory.remove_vectors().await?;
+    }
+    let added = memory.add_vectors().await?;
     output::message!("{added} {} got a vector", if added == 1 { "note" } else { "notes" });
     Ok(Exit::Success)
 }
@@ -307,15 +313,6 @@ impl FromStr for Moment {
                 .map(Moment::At)
                 .ok_or_else(|| format!("wanted an age such as `30d`, or a date such as `2026-01-31`, found `{text}`"))
         })
-    }
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Moment::At(at) => f.write_str(&output::time(*at)),
-            Moment::Distance(age) => write!(f, "{age}"),
-        }
     }
 }
 

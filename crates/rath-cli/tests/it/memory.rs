@@ -132,7 +132,7 @@ fn a_note_is_remembered_found_read_and_forgotten() {
             $ forget --query deployment
             would forget NOTE1  TODAY  Ann: Deploy on Mondays only.
             ! error: nothing is forgotten yet
-            ! hint: `rath memory forget --query deployment --yes` forgets this note
+            ! hint: `rath memory forget --query deployment --limit 8 --yes` forgets this note
             exit 4
             $ forget NOTE1
             forgot NOTE1  TODAY  Ann: Deploy on Mondays only.
@@ -156,7 +156,7 @@ fn a_note_is_remembered_found_read_and_forgotten() {
             $ forget --before 0s
             would forget NOTE2  TODAY  The user works mostly in Python.
             ! error: nothing is forgotten yet
-            ! hint: `rath memory forget --before 0s --yes` forgets this note
+            ! hint: `rath memory forget --before TIME --yes` forgets this note
             exit 4
             $ forget --before 0s --yes
             forgot NOTE2  TODAY  The user works mostly in Python.
@@ -387,4 +387,70 @@ fn tools_cannot_write_the_memory() {
         );
         assert!(!fixture.path("work/notes").exists());
     });
+}
+
+/// A hint that is pasted forgets the notes that were shown, and no others.
+#[test]
+fn the_hint_of_forget_forgets_what_was_shown() {
+    let folder = rath_test_support::temp_dir();
+    let rath = |args: &[&str]| crate::rath(folder.path(), &[&["memory"], args].concat());
+    let line = |nth: usize| json!({"text": format!("zebra number {nth}"), "at": format!("2026-01-{:02}", nth + 1)});
+    let notes: String = (0..12).map(|nth| line(nth).to_string() + "\n").collect();
+    std::fs::write(folder.path().join("notes.jsonl"), notes).expect("written");
+    for (options, shown) in [
+        (&["--query", "zebra", "--limit", "2"][..], 2),
+        (&["--query", "zebra", "--limit", "20"], 10),
+        (&["--before", "2026-01-05"], 4),
+        (&["--before", "1d"], 12),
+        (&["--keep", "3"], 9),
+    ] {
+        if options != ["--query", "zebra", "--limit", "20"] {
+            let _ = std::fs::remove_dir_all(folder.path().join(".rath"));
+            assert!(rath(&["import", "notes.jsonl"]).status.success());
+        }
+        let output = rath(&[&["forget"], options].concat());
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), shown, "{options:?}");
+        let hint = String::from_utf8_lossy(&output.stderr).into_owned();
+        let command = hint.split('`').nth(1).expect("a command").replace("rath memory ", "");
+        let pasted = rath(&command.split(' ').collect::<Vec<_>>());
+        let forgot = |line: &&str| line.starts_with("forgot ");
+        let text = String::from_utf8_lossy(&pasted.stdout).into_owned();
+        assert_eq!(text.lines().filter(forgot).count(), shown, "{command}");
+    }
+}
+
+/// Old versions, and notes whose time is over, are found by no question; forgetting finds them.
+#[test]
+fn forgetting_by_a_question_finds_versions_that_questions_do_not() {
+    let folder = rath_test_support::temp_dir();
+    let notes = [
+        json!({"id": "o1", "text": "old: the quetzal lives here"}),
+        json!({"id": "o2", "text": "new: nothing of it", "replaces": "o1"}),
+        json!({"id": "c1", "text": "a quetzal in a circle", "replaces": "c2"}),
+        json!({"id": "c2", "text": "another quetzal in it", "replaces": "c1"}),
+        json!({"id": "k", "text": "a zebra"}),
+    ];
+    let lines: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    std::fs::write(folder.path().join("notes.jsonl"), lines).expect("written");
+    let rath = |args: &[&str]| crate::rath(folder.path(), &[&["memory"], args].concat());
+    assert!(rath(&["import", "notes.jsonl"]).status.success());
+    assert!(rath(&["forget", "--query", "quetzal", "--yes"]).status.success());
+    let left = String::from_utf8_lossy(&rath(&["ls"]).stdout).into_owned();
+    assert!(left.contains("zebra") && left.lines().count() == 1, "{left}");
+    let files = std::fs::read_dir(folder.path().join(".rath/memory")).expect("files");
+    let bytes: Vec<u8> = files.flat_map(|file| std::fs::read(file.expect("a file").path()).expect("read")).collect();
+    assert!(!String::from_utf8_lossy(&bytes).contains("quetzal"));
+}
+
+#[test]
+fn a_run_whose_memory_fails_says_so() {
+    let folder = rath_test_support::temp_dir();
+    std::fs::write(folder.path().join("script.jsonl"), "{\"text\": \"Hello.\"}\n").expect("written");
+    assert!(crate::rath(folder.path(), &["memory", "remember", "x"]).status.success());
+    let file = rusqlite::Connection::open(folder.path().join(".rath/memory/notes.db")).expect("a database");
+    file.execute_batch("UPDATE counts SET value = -1 WHERE name = 'position'").expect("damaged");
+    let run = ["run", "Hi", "--model", "script:script.jsonl", "--sandbox", "none", "--memory", "local:.rath/memory"];
+    let output = crate::rath(folder.path(), &run);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && errors.contains("warning: memory: "), "{errors}");
 }

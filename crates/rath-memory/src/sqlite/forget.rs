@@ -42,7 +42,10 @@ impl SqliteNotes {
         let mut gone = Vec::new();
         for doc in &docs {
             gone.extend(
-                self.state.read_notes(&transaction, doc - 1, *doc)?.into_iter().map(|(doc, note, _)| (doc, note)),
+                self.state
+                    .read_notes(&transaction, doc.saturating_sub(1), *doc)?
+                    .into_iter()
+                    .map(|(doc, note, _)| (doc, note)),
             );
         }
         gone.sort_unstable_by_key(|(doc, _)| *doc);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::{SqliteNotes, State, add_change};
+use super::{SqliteNotes, State, add_change, count, set_count};
 use crate::docs::Visible;
 use crate::error::{NoteError, Result};
 use crate::note::{Note, NoteId};
@@ -15,7 +15,11 @@ use crate::vectors::{Calibration, SignIndex, not_usable};
 
 /// The vectors of the models that this process has asked for.
 #[derive(Default)]
-pub(super) struct LoadedModels(HashMap<String, LoadedModel>);
+pub(super) struct LoadedModels {
+    models: HashMap<String, LoadedModel>,
+    /// How often a model was removed.
+    removals: i64,
+}
 
 struct LoadedModel {
     number: i64,
@@ -27,19 +31,23 @@ struct LoadedModel {
 impl LoadedModels {
     /// Takes the vectors of these notes out.
     pub(super) fn remove(&mut self, gone: &HashSet<Doc>) {
-        for model in self.0.values_mut() {
+        for model in self.models.values_mut() {
             gone.iter().for_each(|doc| model.index.remove(*doc));
         }
     }
 
     /// Returns a model with all its vectors; None if it has not been measured. `last` is the newest note.
     fn get(&mut self, transaction: &Transaction<'_>, name: &str, last: Doc) -> Result<Option<&LoadedModel>> {
-        if !self.0.contains_key(name) {
+        let removals = count(transaction, "models")?;
+        if removals != self.removals {
+            *self = LoadedModels { models: HashMap::new(), removals };
+        }
+        if !self.models.contains_key(name) {
             let Some((number, calibration)) = find_model(transaction, name)? else { return Ok(None) };
             let model = LoadedModel { number, index: SignIndex::new(calibration), last_change: 0 };
-            self.0.insert(name.to_owned(), model);
+            self.models.insert(name.to_owned(), model);
         }
-        let Some(model) = self.0.get_mut(name) else { return Ok(None) };
+        let Some(model) = self.models.get_mut(name) else { return Ok(None) };
         let mut rows =
             transaction.prepare_cached("SELECT change, doc, vector FROM vectors WHERE model = ?1 AND change > ?2")?;
         let mut rows = rows.query([model.number, model.last_change])?;
@@ -91,6 +99,22 @@ impl SqliteNotes {
         let mut insert =
             self.connection.prepare_cached("INSERT OR IGNORE INTO models(name, mean, spread) VALUES (?1, ?2, ?3)")?;
         insert.execute(params![model, mean, spread])?;
+        Ok(())
+    }
+
+    pub(super) fn delete_model(&mut self, model: &str) -> Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if let Some(number) = transaction
+            .query_row("SELECT model FROM models WHERE name = ?1", [model], |row| row.get::<_, i64>(0))
+            .optional()?
+        {
+            transaction.execute("DELETE FROM vectors WHERE model = ?1", [number])?;
+            transaction.execute("DELETE FROM models WHERE model = ?1", [number])?;
+            // Other processes have its signs in memory.
+            set_count(&transaction, "models", count(&transaction, "models")?.wrapping_add(1))?;
+            add_change(&transaction)?;
+        }
+        transaction.commit()?;
         Ok(())
     }
 

@@ -45,6 +45,11 @@ fn damaged_rows_are_errors_or_harmless() {
         "UPDATE names SET text = '../..' || name",
         "UPDATE counts SET value = 9000000000000",
         "UPDATE counts SET value = -5",
+        "UPDATE counts SET value = 9223372036854775807 WHERE name = 'changes'",
+        "UPDATE counts SET value = 4294967295 WHERE name = 'position'",
+        "UPDATE counts SET value = -1 WHERE name = 'position'",
+        "UPDATE notes SET doc = 0, expires = 1, has_lifetime = 1 WHERE doc = 6",
+        "UPDATE notes SET text = printf('%.*c', 1000000, 'x') WHERE doc = 2499",
         "DELETE FROM counts",
         "UPDATE notes SET has_lifetime = 1, replaces = id",
         "UPDATE vectors SET vector = zeroblob(1000000) WHERE doc = 2400",
@@ -77,6 +82,9 @@ fn damaged_rows_are_errors_or_harmless() {
         let _ = store.list(&[], Position(0), 10);
         let _ = store.remember(&[note("new", "another plant").thread("t")]);
         let _ = store.forget(&[id(5), id(2_400)], 1);
+        let _ = store.forget_expired(5);
+        let _ = store.size();
+        let _ = store.remove_model("m");
         let _ = store.recall(&Query::new("plant"));
     }
 }

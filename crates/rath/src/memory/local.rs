@@ -96,6 +96,15 @@ impl LocalMemory {
         }
     }
 
+    /// Removes all vectors of the model, and its measure: if the model has changed, its vectors cannot be compared.
+    #[cfg(feature = "http")]
+    pub async fn remove_vectors(&self) -> Result<(), MemoryError> {
+        match &self.vectors {
+            Some(vectors) => vectors.remove(&self.notes).await,
+            None => Ok(()),
+        }
+    }
+
     /// Returns the models whose vectors notes of this memory have, such as `openai:text-embedding-3-small`.
     pub async fn vector_models(&self) -> Result<Vec<String>, MemoryError> {
         self.run(|notes| Ok(notes.models()?)).await

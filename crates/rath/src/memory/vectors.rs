@@ -13,6 +13,9 @@ use crate::provider::{Embedder, ProviderError};
 const MAX_NOTES_BEFORE_ANSWER: usize = 256;
 /// The notes that get a vector in one transaction. A model on this machine may take a second for them.
 const NOTES_AT_ONCE: usize = 64;
+/// The most bytes of a text that the model reads: about 500 tokens. Many models refuse a text that is longer than their window,
+/// and all that is sent with it.
+const MAX_EMBEDDED_BYTES: usize = 2_000;
 /// The time after which a question is answered without vectors.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -63,6 +66,12 @@ impl VectorSource {
         Ok(all)
     }
 
+    /// Removes all vectors of the model, and its measure.
+    pub(super) async fn remove(&self, store: &Arc<NoteStore>) -> Result<(), MemoryError> {
+        let model = self.model.clone();
+        in_store(store, move |store| Ok(store.remove_model(&model)?)).await
+    }
+
     /// Measures the model, if the store has no measure of it.
     async fn calibrate(&self, store: &Arc<NoteStore>) -> Result<(), MemoryError> {
         let model = self.model.clone();
@@ -89,7 +98,8 @@ impl VectorSource {
     }
 
     async fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Vec<f32>>, MemoryError> {
-        Ok(self.embedder.embed(texts).await?.vectors)
+        let texts: Vec<&str> = texts.iter().map(|text| cut(text.as_ref())).collect();
+        Ok(self.embedder.embed(&texts).await?.vectors)
     }
 }
 
@@ -99,6 +109,11 @@ fn embedded_text(note: &Note) -> String {
         Some(name) => format!("{name}: {}", note.text),
         None => note.text.clone(),
     }
+}
+
+/// Returns the beginning of a text.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_EMBEDDED_BYTES)]
 }
 
 async fn in_store<T: Send + 'static>(

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use rath::Memory;
 use rath::memory::{Lookup, Note, NoteId, Query};
+use rath::record::Timestamp;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
 
@@ -72,6 +73,21 @@ pub(super) async fn run(args: &ForgetNotesArgs) -> CommandResult {
     Err(Failure::new("nothing is forgotten yet", format!("{command} forgets {these}")).with_exit(Exit::Waiting))
 }
 
+/// Returns a memory with the notes that no question finds: old versions, and those whose time is over.
+async fn hidden_notes(memory: &Memory) -> Result<Memory, Failure> {
+    let mut notes = Vec::new();
+    memories::each_note(memory, &[], |note| notes.push(note)).await?;
+    let replaced: HashSet<NoteId> = notes.iter().filter_map(|note| note.replaces.clone()).collect();
+    let now = now();
+    notes.retain(|note| replaced.contains(&note.id) || note.expires.is_some_and(|expires| expires <= now));
+    for note in &mut notes {
+        (note.replaces, note.expires) = (None, None);
+    }
+    let hidden = Memory::in_process("hidden");
+    hidden.remember_all(&notes).await?;
+    Ok(hidden)
+}
+
 impl ForgetNotesArgs {
     /// Returns the notes that are to be forgotten.
     async fn select(&self, memory: &Memory) -> Result<Vec<Note>, Failure> {
@@ -88,12 +104,15 @@ impl ForgetNotesArgs {
         }
         if let Some(question) = &self.query {
             let query = Query::new(question.as_str()).limit(self.limit).now(now());
-            // A note that is found by its neighbours alone is not what the question is about.
-            for hit in memory.recall(query).await?.into_iter().filter(|hit| hit.has_words) {
-                notes.push(hit.note);
-                for id in hit.duplicates {
-                    if let Lookup::Note(note) = memory.read(&id).await? {
-                        notes.push(*note);
+            // No question finds old versions and notes whose time is over, and their words are there all the same.
+            let hidden = hidden_notes(memory).await?;
+            for memory in [memory, &hidden] {
+                // A note that is found by its neighbours alone is not what the question is about.
+                for hit in memory.recall(query.clone()).await?.into_iter().filter(|hit| hit.has_words) {
+                    for id in [hit.note.id].into_iter().chain(hit.duplicates) {
+                        if let Lookup::Note(note) = memory.read(&id).await? {
+                            notes.push(*note);
+                        }
                     }
                 }
             }
@@ -150,7 +169,8 @@ impl ForgetNotesArgs {
         let value = |name: &str, value: &Option<String>| {
             value.as_ref().map(|value| format!("--{name} {}", output::quote(value)))
         };
-        let before = self.before.as_ref().map(ToString::to_string);
+        // An age means another moment when the hint is used.
+        let before = self.before.as_ref().map(|before| output::time(Timestamp(before.ago())));
         let keep = self.keep.map(|keep| keep.to_string());
         let options = [
             value("query", &self.query),
@@ -158,6 +178,8 @@ impl ForgetNotesArgs {
             value("before", &before),
             value("keep", &keep),
         ];
-        options.into_iter().flatten().next().unwrap_or_else(|| "--expired".to_owned())
+        let what = options.into_iter().flatten().next().unwrap_or_else(|| "--expired".to_owned());
+        let limit = self.query.as_ref().map(|_| format!(" --limit {}", self.limit)).unwrap_or_default();
+        format!("{what}{limit}{}", if self.json { " --json" } else { "" })
     }
 }
