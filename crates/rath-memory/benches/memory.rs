@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rath_bench::{Table, medians, time};
-use rath_memory::{Note, NoteStore, Position, Query};
+use rath_memory::{Note, NoteStore, Position, Query, UNRELATED_TEXTS};
 
 /// The numbers of notes, and the most milliseconds that a recall should take, by its median.
 const SIZES: [(usize, f64); 3] = [(1_000, 0.3), (100_000, 2.0), (1_000_000, 10.0)];
@@ -29,6 +29,9 @@ fn main() {
     }
     if is_wanted("recall") {
         recall(&mut table, folder.path());
+    }
+    if is_wanted("vectors") {
+        vectors(&mut table, folder.path());
     }
     drop(folder);
     table.print();
@@ -69,6 +72,39 @@ fn recall(table: &mut Table, folder: &Path) {
             table.at_most(&name("opening, with the first recall in", 200.0), milliseconds(opened) / 200.0, 1.0);
         }
     }
+}
+
+/// Questions whose vectors are compared too, in notes with as many numbers each as a small model gives.
+fn vectors(table: &mut Table, folder: &Path) {
+    const NOTES: usize = 100_000;
+    const DIMENSIONS: u64 = 384;
+    let store = NoteStore::open(&folder.join("vectors")).expect("a store");
+    let (mut words, mut numbers) = (Words(7), Words(5));
+    let mut vector = || (0..DIMENSIONS).map(|_| numbers.below(2_001) as f32 / 1_000.0 - 1.0).collect::<Vec<f32>>();
+    store.calibrate("m", &(0..UNRELATED_TEXTS.len()).map(|_| vector()).collect::<Vec<_>>()).expect("measured");
+    for first in (0..NOTES).step_by(BATCH) {
+        let notes: Vec<Note> = (first..NOTES.min(first + BATCH)).map(|nth| note(nth, &mut words)).collect();
+        store.remember(&notes).expect("durable");
+        store
+            .add_vectors("m", &notes.into_iter().map(|note| (note.id, vector())).collect::<Vec<_>>())
+            .expect("durable");
+    }
+    let questions: Vec<Query> = (0..QUESTIONS).map(|_| Query::new(words.question())).collect();
+    let with_vectors: Vec<Query> = questions.iter().map(|question| question.clone().vector("m", vector())).collect();
+    let (mut nth, mut other) = (0, 0);
+    let (with, without) = medians(
+        QUESTIONS,
+        || {
+            store.recall(&with_vectors[nth % QUESTIONS]).expect("an answer");
+            nth += 1;
+        },
+        || {
+            store.recall(&questions[other % QUESTIONS]).expect("an answer");
+            other += 1;
+        },
+    );
+    let name = format!("recall with vectors in {NOTES} notes, against one by words");
+    table.informative(&name, with.as_secs_f64() / without.as_secs_f64());
 }
 
 fn remember(table: &mut Table, folder: &Path) {

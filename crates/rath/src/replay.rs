@@ -166,7 +166,7 @@ impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CallDifference::write_all(&self.differences, f)?;
         self.divergence.iter().try_for_each(|divergence| writeln!(f, "{divergence}"))?;
-        let compared = Compared { requests: self.requests, calls: self.calls };
+        let compared = Compared { requests: self.requests, forgotten: 0, calls: self.calls };
         let rest = match &self.divergence {
             Some(_) => ComparisonEnd::Divergence,
             None if self.differences.is_empty() => ComparisonEnd::Nothing,

@@ -77,12 +77,15 @@ fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     if args.json {
         let differences: Vec<_> = rebuilt.differences.iter().map(record_difference).collect();
         let (steps, requests, exact) = (rebuilt.steps, rebuilt.requests, rebuilt.is_exact() && rebuilt.requests > 0);
-        let json = json!({"exact": exact, "head": rebuilt.head, "steps": steps, "requests": requests, "differences": differences});
+        let mut json = json!({"exact": exact, "head": rebuilt.head, "steps": steps, "requests": requests, "differences": differences});
+        if rebuilt.forgotten_requests > 0 {
+            json["forgotten_requests"] = rebuilt.forgotten_requests.into();
+        }
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", printable(&rebuilt.to_string())))?;
     }
-    Ok(exit_of(!rebuilt.is_exact(), rebuilt.requests))
+    Ok(exit_of(!rebuilt.is_exact(), rebuilt.requests + rebuilt.forgotten_requests))
 }
 
 /// Returns the exit code of a comparison. Without anything to compare, it has not succeeded.
@@ -156,7 +159,7 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
     } else {
         output::text(|out| writeln!(out, "{}", printable(&report.to_string())))?;
     }
-    Ok(exit_of(report.has_differences(), report.requests + report.calls))
+    Ok(exit_of(report.has_differences(), report.requests + report.forgotten_requests + report.calls))
 }
 
 /// Lets another model continue from an earlier step.

@@ -454,3 +454,30 @@ fn a_run_whose_memory_fails_says_so() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && errors.contains("warning: memory: "), "{errors}");
 }
+
+/// A note that is forgotten in the session too does not make its replay fail.
+#[test]
+fn a_replay_says_that_a_recalled_note_was_forgotten() {
+    let folder = rath_test_support::temp_dir();
+    let rath = |args: &[&str]| crate::rath(folder.path(), args);
+    let out = |args: &[&str]| String::from_utf8_lossy(&rath(args).stdout).into_owned();
+    std::fs::write(folder.path().join("script.jsonl"), "{\"text\": \"Ada.\"}\n").expect("written");
+    let run = ["--model", "script:script.jsonl", "--sandbox", "none", "--memory", "local:.rath/memory"];
+    assert!(rath(&[&["run", "Hi"], &run[..]].concat()).status.success());
+    assert!(rath(&["memory", "remember", "Ada breeds alpacas."]).status.success());
+    let listed: Value = serde_json::from_str(out(&["ls", "--json"]).lines().next().expect("a line")).expect("JSON");
+    let session = listed["session"].as_str().expect("an id");
+    std::fs::write(folder.path().join("script.jsonl"), "{\"text\": \"Ada.\"}\n".repeat(2)).expect("written");
+    assert!(rath(&[&["resume", session, "Who has alpacas?"], &run[..]].concat()).status.success());
+    assert_eq!(out(&["replay", session]), "exact: 2 requests\n");
+    assert!(rath(&["memory", "forget", "--query", "alpacas", "--yes"]).status.success());
+    assert_eq!(out(&["replay", session]), "exact: 2 requests\n");
+    let log = out(&["log", session]);
+    let recall = log.lines().find(|line| line.contains("recall: Who has alpacas? (1 found")).expect("a recall");
+    let step = recall.split_whitespace().nth(1).expect("an id");
+    assert!(rath(&["forget", session, step]).status.success());
+    let replayed = rath(&["replay", session]);
+    let text = "exact: 1 request; 1 request cannot be compared: a text was forgotten\n";
+    assert_eq!((String::from_utf8_lossy(&replayed.stdout).as_ref(), replayed.status.code()), (text, Some(0)));
+    assert!(out(&["replay", session, "--json"]).contains(r#""forgotten_requests":1"#));
+}

@@ -31,6 +31,8 @@ pub struct RebuildReport {
     pub steps: u64,
     /// The number of requests that were rendered again and compared.
     pub requests: u64,
+    /// The number of requests that cannot be compared: a text before them was forgotten.
+    pub forgotten_requests: u64,
     /// The differences in the order of the steps; those of whole-session views come last.
     pub differences: Vec<RebuildDifference>,
 }
@@ -78,6 +80,7 @@ impl Session {
             head: self.head().map(Step::id),
             steps: walk.len() as u64,
             requests: 0,
+            forgotten_requests: 0,
             differences: Vec::new(),
         };
         // One session is used for all requests, so that rendering a request costs only what it adds to the one before.
@@ -155,11 +158,18 @@ impl RebuildReport {
     fn compare_request(&mut self, before: &mut Session, step: &Step) {
         let Chunk::Assistant(answer) = step.chunk() else { return };
         let Some(digest) = answer.request else { return };
-        self.requests += 1;
         if !before.rewind_before(step) {
+            self.requests += 1;
             return self.add_difference(Some(step.id()), "request", digest, "no steps before it");
         }
-        if let Err(error) = session::rebuild(before, answer) {
+        let rebuilt = session::rebuild(before, answer);
+        let has_forgotten = || before.as_record().newest_first().any(|step| step.withheld().is_some());
+        if rebuilt.is_err() && has_forgotten() {
+            self.forgotten_requests += 1;
+            return;
+        }
+        self.requests += 1;
+        if let Err(error) = rebuilt {
             self.add_difference(Some(step.id()), "request", digest, error.message());
         }
     }
@@ -183,7 +193,7 @@ impl RebuildReport {
 impl fmt::Display for RebuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
-        let compared = Compared { requests: self.same_requests(), calls: None };
+        let compared = Compared { requests: self.same_requests(), forgotten: self.forgotten_requests, calls: None };
         compared.write(f, if self.is_exact() { ComparisonEnd::Nothing } else { ComparisonEnd::Differences })
     }
 }

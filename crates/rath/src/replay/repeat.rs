@@ -76,6 +76,7 @@ impl RepeatBuilder {
         let rebuilt = session.rebuild();
         let mut report = RepeatReport {
             requests: rebuilt.same_requests(),
+            forgotten_requests: rebuilt.forgotten_requests,
             calls: 0,
             files: 0,
             record_differences: rebuilt.differences,
@@ -123,6 +124,8 @@ impl IntoFuture for RepeatBuilder {
 pub struct RepeatReport {
     /// The number of requests that are equal to the recorded ones byte for byte.
     pub requests: u64,
+    /// The number of requests that cannot be compared: a text before them was forgotten.
+    pub forgotten_requests: u64,
     /// The number of calls that did the same as when they were recorded.
     pub calls: u64,
     /// The number of files that those calls changed, each change counted.
@@ -154,7 +157,11 @@ impl fmt::Display for RepeatReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record_differences.iter().try_for_each(|difference| writeln!(f, "{difference}"))?;
         CallDifference::write_all(&self.call_differences, f)?;
-        let compared = Compared { requests: self.requests, calls: Some((self.calls, self.files)) };
+        let compared = Compared {
+            requests: self.requests,
+            forgotten: self.forgotten_requests,
+            calls: Some((self.calls, self.files)),
+        };
         compared.write(f, if self.has_differences() { ComparisonEnd::Differences } else { ComparisonEnd::Nothing })?;
         let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
         self.not_made.iter().for_each(|(_, reason)| *reasons.entry(reason).or_default() += 1);
@@ -167,6 +174,8 @@ impl fmt::Display for RepeatReport {
 /// The things that were compared and are the same.
 pub(super) struct Compared {
     pub(super) requests: u64,
+    /// The number of requests that cannot be compared: a text before them was forgotten.
+    pub(super) forgotten: u64,
     /// The number of calls, and of the files that they changed; none if calls are not made.
     pub(super) calls: Option<(u64, u64)>,
 }
@@ -183,7 +192,14 @@ pub(super) enum ComparisonEnd {
 impl Compared {
     /// Writes one line.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, end: ComparisonEnd) -> fmt::Result {
+        let forgotten = match self.forgotten {
+            0 => String::new(),
+            count => format!("{} cannot be compared: a text was forgotten", draw::count(count, "request")),
+        };
         if self.requests + self.calls.unwrap_or_default().0 == 0 {
+            if end == ComparisonEnd::Nothing && self.forgotten > 0 {
+                return f.write_str(&forgotten);
+            }
             return f.write_str(match end {
                 ComparisonEnd::Nothing => "nothing to compare: the session has no recorded requests",
                 ComparisonEnd::Differences => "nothing is the same",
@@ -199,6 +215,7 @@ impl Compared {
         match self.calls {
             Some((calls, files)) => write!(f, ", {}, {}", draw::count(calls, "call"), draw::count(files, "file")),
             None => Ok(()),
-        }
+        }?;
+        if forgotten.is_empty() { Ok(()) } else { write!(f, "; {forgotten}") }
     }
 }
