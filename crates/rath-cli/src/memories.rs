@@ -12,7 +12,7 @@ use rath::store::path_within_reach;
 use rath::{BranchId, StepId};
 use serde_json::Value;
 
-use crate::output::{self, Exit, Failure, ID};
+use crate::output::{self, Exit, Failure, ID, hide_secrets};
 
 /// The memory that is used where none is named.
 const DEFAULT_MEMORY: &str = "local:.rath/memory";
@@ -355,11 +355,29 @@ impl NoteJson {
     }
 }
 
+/// Fails if a name in a note holds a secret of the environment. In its text and its speaker, secrets are hidden.
+pub(crate) fn refuse_secrets(note: &Note) -> Result<(), String> {
+    let source = note.source.as_ref();
+    let steps = source.iter().flat_map(|source| &source.steps).map(|step| ("steps", step.as_str()));
+    let names = [
+        ("id", Some(note.id.as_str())),
+        ("path", Some(note.path.as_str())),
+        ("thread", note.thread.as_deref()),
+        ("replaces", note.replaces.as_ref().map(NoteId::as_str)),
+        ("session", source.map(|source| source.session.as_str())),
+    ];
+    let mut names = names.into_iter().filter_map(|(what, name)| Some((what, name?))).chain(steps);
+    match names.find(|(_, name)| hide_secrets((*name).to_owned()) != *name) {
+        Some((what, _)) => Err(format!("`{what}` holds a secret of your environment")),
+        None => Ok(()),
+    }
+}
+
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 512;
 
 fn parse_id(what: &str, id: String) -> Result<NoteId, String> {
-    plain(what, id)?.parse::<NoteId>().map_err(|error| error.to_string())
+    id.parse::<NoteId>().map_err(|error| format!("`{what}`: {}", shorten(&error.to_string(), 120)))
 }
 
 /// Returns a name, or what is wrong with it.

@@ -125,6 +125,7 @@ async fn remember(args: &RememberArgs) -> CommandResult {
     let by = args.by.clone().map(|name| memories::plain("by", name)).transpose();
     note.said_by = by.map_err(|message| usage(message, "`--by` is a name"))?.map(hide_secrets);
     note.expires = args.expires.as_ref().map(Moment::ahead);
+    memories::refuse_secrets(&note).map_err(|message| usage(message, "write it in the text, where it is hidden"))?;
     // Before the memory is created.
     note.check().map_err(|error| {
         usage(error.to_string(), "write the text, or `-` to read it from stdin; `rath memory import` takes many notes")

@@ -42,7 +42,8 @@ impl Worker<'_> {
         let told = String::from_utf8_lossy(&output.stderr);
         // Sessions that begin alike have the same step, and other workers may write theirs.
         let is_refused = args[0] == "forget" && told.contains("may still have a copy of the step");
-        assert!(output.status.success() || is_refused, "{}: rath {}: {told}", self.name, args.join(" "));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() || is_refused, "{}: rath {}: {told}{printed}", self.name, args.join(" "));
         output
     }
 

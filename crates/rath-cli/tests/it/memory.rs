@@ -295,7 +295,7 @@ fn a_bad_line_is_named_and_nothing_is_imported() {
         (r#"{"txt": "a"}"#.to_owned(), "unknown field `txt`"),
         (r#"{"text": " "}"#.to_owned(), "a note needs a text"),
         (r#"{"text": "a", "at": "yesterday"}"#.to_owned(), "`at`: wanted a time such as"),
-        (r#"{"text": "a", "id": "\u001b[31m"}"#.to_owned(), r"without control characters, found `\u{1b}[31m`"),
+        (r#"{"text": "a", "id": "\u001b[31m"}"#.to_owned(), r"`\u{1b}[31m` is no id of a note"),
         (r#"{"text": "a", "path": "memory://other"}"#.to_owned(), "is no path of a note"),
         (format!(r#"{{"text": "{long}"}}"#), "a note has at most 65536 bytes of text, found 70000"),
         (format!(r#"{{"text": "a", "id": "{long}"}}"#), "wanted 1 to 512 bytes"),
@@ -480,4 +480,29 @@ fn a_replay_says_that_a_recalled_note_was_forgotten() {
     let text = "exact: 1 request; 1 request cannot be compared: a text was forgotten\n";
     assert_eq!((String::from_utf8_lossy(&replayed.stdout).as_ref(), replayed.status.code()), (text, Some(0)));
     assert!(out(&["replay", session, "--json"]).contains(r#""forgotten_requests":1"#));
+}
+
+#[test]
+fn a_secret_is_stored_in_no_part_of_a_note() {
+    let folder = rath_test_support::temp_dir();
+    let secret = "correct-horse-4711-battery";
+    let run = |args: &[&str]| {
+        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        command.current_dir(folder.path()).env("MY_API_KEY", secret).arg("memory").args(args);
+        command.output().expect("rath runs")
+    };
+    assert!(run(&["remember", &format!("the key is {secret}"), "--by", secret]).status.success());
+    let path = format!("memory://user/{secret}");
+    assert_eq!(run(&["remember", "x", "--path", &path]).status.code(), Some(2));
+    let whole = json!({"text": "x", "id": secret, "thread": secret, "source": {"session": secret, "steps": [secret]}});
+    for name in ["id", "thread", "source"] {
+        let line = json!({"text": "x", name: whole[name]});
+        std::fs::write(folder.path().join("notes.jsonl"), line.to_string()).expect("written");
+        let output = run(&["import", "notes.jsonl"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("holds a secret") && !errors.contains(secret), "{name}: {errors}");
+    }
+    let files = std::fs::read_dir(folder.path().join(".rath/memory")).expect("files");
+    let bytes: Vec<u8> = files.flat_map(|file| std::fs::read(file.expect("a file").path()).expect("read")).collect();
+    assert!(!String::from_utf8_lossy(&bytes).contains(secret));
 }

@@ -152,7 +152,22 @@ impl Store {
     /// The files of a session are looked for at its place, and in `directory`: see [`Session::with_files_in`]. A session that cannot be
     /// read is passed over, as far as that is so: [`check`](Store::check) reports it.
     pub async fn check_files(&self, directory: impl AsRef<Path>) -> Result<FileCheck> {
-        let (store, directory) = (self.clone(), directory.as_ref().to_owned());
+        let first = self.check_files_once(directory.as_ref()).await?;
+        if first.is_whole() {
+            return Ok(first);
+        }
+        // Sessions that other processes delete are read before, and their files after. So damage is what is found twice, for
+        // sessions that are still there.
+        let mut check = self.check_files_once(directory.as_ref()).await?;
+        if first.unlisted == 0 {
+            check.damage.retain(|damage| first.damage.iter().any(|other| other.id == damage.id));
+            check.unlisted = 0;
+        }
+        Ok(check)
+    }
+
+    async fn check_files_once(&self, directory: &Path) -> Result<FileCheck> {
+        let (store, directory) = (self.clone(), directory.to_owned());
         let sessions = self.list().await?.into_iter().map(|summary| (summary.family, summary.branch)).collect();
         run_blocking(move || Ok(check_store(&store, sessions, &directory))).await
     }

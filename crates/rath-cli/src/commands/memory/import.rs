@@ -10,7 +10,7 @@ use rath::record::Digest;
 use rath::record::draw::{count, shorten};
 use serde_json::json;
 
-use crate::memories::{MemoryArg, NoteJson};
+use crate::memories::{self, MemoryArg, NoteJson};
 use crate::output::{self, CommandResult, Exit, Failure, hide_secrets};
 
 /// Write the notes of a file, all or none
@@ -38,7 +38,12 @@ const MESSAGE_COLUMNS: usize = 200;
 
 pub(super) async fn run(args: &ImportNotesArgs) -> CommandResult {
     let name = if args.file.as_os_str() == "-" { "stdin".to_owned() } else { output::path(&args.file) };
-    let failed = |error: &io::Error| Failure::new(format!("cannot read {name}: {error}"), HINT);
+    let failed = |error: &io::Error| {
+        Failure::new(
+            format!("cannot read {name}: {error}"),
+            "name a file with one JSON object per line, or `-` for stdin",
+        )
+    };
     let notes = match args.file.as_os_str() == "-" {
         true => read_notes(io::stdin().lock(), &name),
         false => read_notes(BufReader::new(File::open(&args.file).map_err(|error| failed(&error))?), &name),
@@ -112,5 +117,6 @@ fn read_note(line: &[u8]) -> Result<Note, String> {
     let mut note = json.note(|| digest().expect("hexadecimal digits are an id"))?;
     note.text = hide_secrets(note.text);
     note.said_by = note.said_by.map(hide_secrets);
+    memories::refuse_secrets(&note)?;
     Ok(note)
 }
