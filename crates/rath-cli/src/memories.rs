@@ -373,11 +373,14 @@ pub(crate) fn refuse_secrets(note: &Note) -> Result<(), String> {
     }
 }
 
+/// The most bytes of the id of a note.
+const MAX_ID_BYTES: usize = 128;
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 512;
 
 fn parse_id(what: &str, id: String) -> Result<NoteId, String> {
-    id.parse::<NoteId>().map_err(|error| format!("`{what}`: {}", shorten(&error.to_string(), 120)))
+    id.parse::<NoteId>()
+        .map_err(|_| format!("`{what}`: wanted 1 to {MAX_ID_BYTES} bytes without spaces, found `{}`", shorten(&id, 40)))
 }
 
 /// Returns a name, or what is wrong with it.

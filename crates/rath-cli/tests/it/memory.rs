@@ -295,10 +295,10 @@ fn a_bad_line_is_named_and_nothing_is_imported() {
         (r#"{"txt": "a"}"#.to_owned(), "unknown field `txt`"),
         (r#"{"text": " "}"#.to_owned(), "a note needs a text"),
         (r#"{"text": "a", "at": "yesterday"}"#.to_owned(), "`at`: wanted a time such as"),
-        (r#"{"text": "a", "id": "\u001b[31m"}"#.to_owned(), r"`\u{1b}[31m` is no id of a note"),
+        (r#"{"text": "a", "id": "\u001b[31m"}"#.to_owned(), r"without spaces, found `\u{1b}[31m`"),
         (r#"{"text": "a", "path": "memory://other"}"#.to_owned(), "is no path of a note"),
         (format!(r#"{{"text": "{long}"}}"#), "a note has at most 65536 bytes of text, found 70000"),
-        (format!(r#"{{"text": "a", "id": "{long}"}}"#), "wanted 1 to 512 bytes"),
+        (format!(r#"{{"text": "a", "id": "{long}"}}"#), "wanted 1 to 128 bytes"),
         ("a".repeat(3 << 20), "it has more than 1048576 bytes"),
     ];
     for (line, wanted) in rows {
