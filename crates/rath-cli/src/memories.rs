@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rath::interchange::parse_time;
-use rath::memory::{LocalMemory, Lookup, Memory, Note, NoteId, NotePath, Position, Source};
+use rath::memory::{LocalMemory, Lookup, MAX_ID_BYTES, Memory, Note, NoteId, NotePath, Position, Source};
 use rath::provider::Embedder;
 use rath::record::draw::{one_line, shorten};
 use rath::record::{SHORT_ID_DIGITS, Timestamp};
@@ -373,8 +373,6 @@ pub(crate) fn refuse_secrets(note: &Note) -> Result<(), String> {
     }
 }
 
-/// The most bytes of the id of a note.
-const MAX_ID_BYTES: usize = 128;
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 512;
 

@@ -21,6 +21,6 @@ mod vectors;
 mod view;
 
 pub use error::{NoteError, Result};
-pub use note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source};
+pub use note::{MAX_ID_BYTES, MAX_TEXT_BYTES, Note, NoteId, NotePath, Source};
 pub use store::{Hit, Lookup, NoteStore, Position, Query, QuestionVector, Size};
 pub use vectors::UNRELATED_TEXTS;

@@ -8,7 +8,7 @@ use crate::error::{NoteError, Result};
 /// The most bytes of a note's text.
 pub const MAX_TEXT_BYTES: usize = 64 << 10;
 /// The most bytes of an id.
-const MAX_ID_BYTES: usize = 128;
+pub const MAX_ID_BYTES: usize = 128;
 /// The most bytes of a path.
 const MAX_PATH_BYTES: usize = 512;
 

@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use rath_memory::NoteError;
-pub use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, Position, Query, Size, Source};
+pub use rath_memory::{Hit, Lookup, MAX_ID_BYTES, Note, NoteId, NotePath, Position, Query, Size, Source};
 
 use self::in_process::InProcess;
 #[cfg(feature = "sqlite")]

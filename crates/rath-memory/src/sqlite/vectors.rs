@@ -17,7 +17,7 @@ use crate::vectors::{Calibration, SignIndex, not_usable};
 #[derive(Default)]
 pub(super) struct LoadedModels {
     models: HashMap<String, LoadedModel>,
-    /// How often a model was removed.
+    /// The number of times that a model was removed.
     removals: i64,
 }
 
