@@ -65,7 +65,7 @@ ENTRY = re.compile(rb"(100644|100664|100755|120000|40000) ([^/\0]+)\0(.{20})", r
 # The texts and blobs in chunks, by kind: there, and only there, payloads are referred to. * is each item of a list.
 TEXTS = """
     instructions.text user.text user.images.*.blob assistant.text assistant.reasoning assistant.calls.*.arguments
-    tool_result.output tool_result.whole memory.event.remember.text memory.event.recall.query memory.event.recall.found.*.text
+    tool_result.output tool_result.whole tool_result.images.*.blob memory.event.remember.text memory.event.recall.query memory.event.recall.found.*.text
     compressed.summary selected.reply checked.output retry.error interrupted.reason denied.reason failed.message
     note.text
 """.split()

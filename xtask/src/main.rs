@@ -50,12 +50,13 @@ fn ci() -> Result<(), String> {
 
 /// Runs all benchmarks. One that misses a bound does not keep the others from running.
 fn bench() -> Result<(), String> {
-    const BENCHES: [(&str, &str); 9] = [
+    const BENCHES: [(&str, &str); 10] = [
         ("rath-record", "record"),
         ("openrath", "session"),
         ("openrath", "provider"),
         ("openrath", "flow"),
         ("rath-sandbox", "sandbox"),
+        ("rath-mcp", "mcp"),
         ("openrath", "policy"),
         ("rath-memory", "memory"),
         // The last two measure the disk more than the code.

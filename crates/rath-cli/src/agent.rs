@@ -18,6 +18,7 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
+use crate::mcp_servers;
 use crate::memories::{self, EmbeddingsArg};
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
@@ -34,9 +35,10 @@ pub(crate) struct AgentArgs {
     /// The system prompt. Default: the one of the stored session; otherwise the agent is told to be careful and brief
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// The sandbox of the tools: isolated:DIRECTORY, local:DIRECTORY or none
+    /// The sandbox of the tools: isolated:DIRECTORY, container:IMAGE, local:DIRECTORY or none
     ///
-    /// In `isolated:` commands can read the machine, write only in the directory, and have no network. In `local:`
+    /// In `isolated:` commands can read the machine, write only in the directory, and have no network. In `container:`
+    /// they run in a container of podman or docker, and see the image and the directory only. In `local:`
     /// commands can do anything you can. With `none` the agent has no tools. Default: where the tools of the stored
     /// session ran; otherwise `isolated:.`
     #[arg(long, value_name = "SANDBOX")]
@@ -60,6 +62,11 @@ pub(crate) struct AgentArgs {
     memory: Option<String>,
     #[command(flatten)]
     embeddings: EmbeddingsArg,
+    /// Leave out the tools of MCP servers
+    ///
+    /// Servers are configured in `~/.config/rath/mcp.json` and in the project's `.mcp.json`: see `rath mcp ls --help`.
+    #[arg(long)]
+    no_mcp: bool,
     /// The number of times that the model may be asked
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
@@ -117,6 +124,7 @@ impl AgentArgs {
             mode,
             memory: None,
             embeddings: EmbeddingsArg::default(),
+            no_mcp: true,
             turns: DEFAULT_TURNS,
             json: false,
         }
@@ -141,7 +149,17 @@ impl AgentArgs {
             let memory = memories::open_for_agent(uri, directory, &self.embeddings).await?;
             agent = agent.memory(&memory).commit_on_run();
         }
-        Ok(if sandbox.is_some() { agent.tools(builtin::all()) } else { agent })
+        let Some(sandbox) = sandbox else { return Ok(agent) };
+        agent = agent.tools(builtin::all());
+        if !self.no_mcp
+            && let mode = self.mode_in(&sandbox, &Permissions::read(sandbox.directory())?, session.and_then(last_mode))
+            && let Some(servers) = mcp_servers::for_agent(&sandbox, mode, self.is_interactive()).await?
+        {
+            // Before the model is asked: the user is told which are missing, and their tools are compared with those of the session.
+            mcp_servers::connect(&servers).await;
+            agent = agent.tools_from(servers);
+        }
+        Ok(agent)
     }
 
     async fn provider(&self) -> Result<Provider, Failure> {
@@ -168,13 +186,7 @@ impl AgentArgs {
         }
         let permissions = Permissions::read(sandbox.directory())?;
         let last_mode = last_mode(&session);
-        let mode = self.mode.unwrap_or_else(|| {
-            let mode = permissions.mode_or(self.default_mode(&sandbox));
-            // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
-            // of each kind.
-            let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
-            last_mode.map(RecordedMode::mode).filter(is_kept).unwrap_or(mode)
-        });
+        let mode = self.mode_in(&sandbox, &permissions, last_mode);
         if self.mode.is_none() {
             last_mode.into_iter().for_each(RecordedMode::explain);
         }
@@ -196,6 +208,17 @@ impl AgentArgs {
             session.push(mode_note(mode));
         }
         Ok(PlacedSession { session: session.under(policy), questions, directory })
+    }
+
+    /// Returns the mode for calls in a sandbox. `last` is the mode in which the session was left.
+    fn mode_in(&self, sandbox: &Sandbox, permissions: &Permissions, last: Option<RecordedMode>) -> Mode {
+        self.mode.unwrap_or_else(|| {
+            let mode = permissions.mode_or(self.default_mode(sandbox));
+            // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
+            // of each kind.
+            let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
+            last.map(RecordedMode::mode).filter(is_kept).unwrap_or(mode)
+        })
     }
 
     /// Returns the mode where neither an option nor the configuration chooses one.
@@ -249,9 +272,10 @@ impl AgentArgs {
             (None, None) => "isolated:.",
         };
         let separator = if uri.contains('?') { '&' } else { '?' };
-        let adds_network = self.network && uri.starts_with("isolated:") && !uri.contains("network=");
+        let has_switch = uri.starts_with("isolated:") || uri.starts_with("container:");
+        let adds_network = self.network && has_switch && !uri.contains("network=");
         let sandbox =
-            if adds_network { Sandbox::open(&format!("{uri}{separator}network=on")) } else { Sandbox::open(uri) };
+            if adds_network { sandboxes::open(&format!("{uri}{separator}network=on")) } else { sandboxes::open(uri) };
         sandbox.map(Some).map_err(|error| Failure::from(error).with_exit(Exit::Usage))
     }
 
@@ -273,8 +297,9 @@ impl AgentArgs {
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
         let memory = option("memory", &self.memory) + &self.embeddings.option();
         let network = if self.network { " --network" } else { "" };
+        let mcp = if self.no_mcp { " --no-mcp" } else { "" };
         let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
-        format!("--model {}{system}{sandbox}{network}{mode}{memory}", output::quote(&self.model))
+        format!("--model {}{system}{sandbox}{network}{mode}{memory}{mcp}", output::quote(&self.model))
     }
 
     /// Opens a stored session to continue it, unless something changed since its last turn.

@@ -3,27 +3,33 @@
 //! The user's file has permissions for all projects, and for the project in one directory; and the rules of `rath gc`.
 //!
 //! A project is others' work until the user trusts it: its file may ask and deny, and may choose a stricter mode. What it
-//! allows is in force once the user has accepted exactly this content with `rath config trust`.
+//! allows is in force once the user has accepted exactly this content with `rath config trust`. The same holds for the MCP servers
+//! of a project's `.mcp.json`, of which nothing runs before.
 
+mod mcp;
 #[cfg(unix)]
 mod owner;
 #[cfg(not(unix))]
 #[path = "configuration/owner_unsupported.rs"]
 mod owner;
+mod trust;
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rath::Sandbox;
 use rath::policy::{Mode, Permission, Rule};
 use rath::record::draw::{count, one_line};
 use rath::store::home_file_within_reach;
-use rath::{Digest, Sandbox};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
 use self::owner::is_of_others;
+use self::trust::{TrustedFiles, accept};
 use crate::output::{self, Exit, Failure};
 use crate::retention::GcRules;
+
+pub(crate) use self::mcp::{FileState, McpFile, McpFiles};
 
 /// The largest configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -95,10 +101,12 @@ impl Permissions {
                 }
             }
         }
-        let found = directory.map(ProjectFiles::find).transpose()?.unwrap_or_default();
+        let found = directory.map(|directory| ProjectFiles::find(directory, PROJECT_FILE)).unwrap_or_default();
+        let trusted = TrustedFiles::read()?;
         permissions.of_others = found.of_others;
         for (path, text) in found.files {
-            let trust = if is_trusted(&path, &text)? { Trust::Full } else { Trust::OnlyStricter };
+            let text = text?;
+            let trust = if trusted.has(&path, &text) { Trust::Full } else { Trust::OnlyStricter };
             let source = ConfigFile { trust, path };
             let ConfigContent { sections, gc } = parse(&source.path, &text)?;
             if gc.is_some() {
@@ -178,30 +186,30 @@ fn config_directory() -> Option<PathBuf> {
 /// The files of the project that a directory belongs to.
 #[derive(Default)]
 struct ProjectFiles {
-    /// The files and their texts, the innermost first.
-    files: Vec<(PathBuf, String)>,
+    /// The files and their texts, the innermost first. A text is a failure if the file cannot be read.
+    files: Vec<(PathBuf, Result<String, Failure>)>,
     /// The files that are not read, because they are of other users.
     of_others: Vec<PathBuf>,
 }
 
 impl ProjectFiles {
-    /// Finds the files in a directory, and in those above it up to the repository. An inner file does not hide an outer one.
-    fn find(directory: &Path) -> Result<Self, Failure> {
+    /// Finds the files of this name in a directory, and in those above it up to the repository. An inner file does not hide an outer one.
+    fn find(directory: &Path, name: &str) -> Self {
         let directory = canonical(directory);
         let mut found = ProjectFiles::default();
         for above in directory.ancestors() {
-            let path = above.join(PROJECT_FILE);
+            let path = above.join(name);
             if is_of_others(&path, &directory) {
                 found.of_others.push(path);
             } else {
-                found.files.extend(read_file(&path)?.map(|text| (path, text)));
+                found.files.extend(read_file(&path).transpose().map(|text| (path, text)));
             }
             // A project ends at its repository.
             if above.join(".git").exists() {
                 break;
             }
         }
-        Ok(found)
+        found
     }
 }
 
@@ -397,38 +405,30 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Returns the file that lists what the user trusts: a digest and a path on each line.
-fn trusted_file() -> Option<PathBuf> {
-    config_directory().map(|directory| directory.join("trusted"))
-}
-
-fn trust_line(path: &Path, text: &str) -> String {
-    let path = canonical(path);
-    format!("{} {:?}", Digest::compute(text.as_bytes()), path)
-}
-
-fn is_trusted(path: &Path, text: &str) -> Result<bool, Failure> {
-    let trusted = trusted_file().map(|file| read_file(&file)).transpose()?.flatten().unwrap_or_default();
-    let line = trust_line(path, text);
-    Ok(trusted.lines().any(|known| known == line))
-}
-
-/// Accepts the present content of the project's file, and returns that file.
-pub(crate) fn trust_project(directory: &Path) -> Result<PathBuf, Failure> {
-    let missing = || {
-        let message = format!("there is no {PROJECT_FILE} in this directory or above it");
-        Failure::new(message, "`rath config show` shows what is in force")
-    };
-    let (path, text) = ProjectFiles::find(directory)?.files.into_iter().next().ok_or_else(missing)?;
-    parse(&path, &text)?;
-    let file = trusted_file().ok_or_else(|| Failure::new("your home directory is not known", "set HOME"))?;
-    let known = read_file(&file)?.unwrap_or_default();
-    let line = trust_line(&path, &text);
-    // One line for each path: an earlier content is not accepted any longer.
-    let is_same_path =
-        |known: &str| known.split_once(' ').map(|(_, path)| path) == line.split_once(' ').map(|(_, path)| path);
-    let mut lines: Vec<&str> = known.lines().filter(|known| !is_same_path(known)).collect();
-    lines.push(&line);
-    write_file(&file, &(lines.join("\n") + "\n"))?;
-    Ok(path)
+/// Accepts the present content of the project's files, the innermost of each kind. Returns their paths.
+pub(crate) fn trust_project(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut accepted = Vec::new();
+    if let Some((path, text)) = ProjectFiles::find(directory, PROJECT_FILE).files.into_iter().next() {
+        let text = text?;
+        parse(&path, &text)?;
+        accept(&path, &text)?;
+        accepted.push(path);
+    }
+    if let Some((_, text)) = ProjectFiles::find(directory, mcp::PROJECT_FILE).files.into_iter().next() {
+        text?;
+    }
+    let user_directory = config_directory();
+    let is_of_project = |file: &McpFile| file.path.parent() != user_directory.as_deref();
+    if let Some(file) = McpFiles::read(Some(directory))?.files.into_iter().find(is_of_project) {
+        for (name, description) in file.outline()? {
+            output::message!("{name}: {description}");
+        }
+        file.accept()?;
+        accepted.push(file.path);
+    }
+    if accepted.is_empty() {
+        let message = format!("there is no {PROJECT_FILE} or {} in this directory or above it", mcp::PROJECT_FILE);
+        return Err(Failure::new(message, "`rath config show` shows what is in force"));
+    }
+    Ok(accepted)
 }

@@ -7,12 +7,15 @@ mod commands;
 mod configuration;
 mod escape;
 mod events;
+mod explanation;
 mod hidden;
 mod json;
+mod mcp_servers;
 mod memories;
 mod output;
 mod retention;
 mod sandboxes;
+mod search;
 mod sessions;
 #[cfg(unix)]
 mod signals;
@@ -26,10 +29,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bisect, blame, check, checkout, config, cost, demo, diff, export, forget, fork, gc, import, log, ls, memory,
-    merge, render, replay, restore, resume, review, run, salvage, show, verify,
+    adopt, bisect, blame, check, checkout, config, cost, demo, diff, explain, export, forget, fork, gc, import, log,
+    ls, mcp, memory, merge, render, replay, restore, resume, review, run, salvage, show, status, verify,
 };
 use crate::output::{CommandResult, EXIT_CODES, Failure};
+use crate::sandboxes::RemoveSandboxes;
 
 /// Run agents, and read, check and export their sessions.
 // Help is wrapped at 80 columns on every terminal, so that it looks the same everywhere.
@@ -48,8 +52,10 @@ enum Command {
     Adopt(adopt::AdoptArgs),
     Demo(demo::DemoArgs),
     Ls(ls::LsArgs),
+    Status(status::StatusArgs),
     Log(log::LogArgs),
     Show(show::ShowArgs),
+    Explain(explain::ExplainArgs),
     Render(render::RenderArgs),
     Cost(cost::CostArgs),
     Replay(replay::ReplayArgs),
@@ -68,6 +74,7 @@ enum Command {
     Forget(forget::ForgetArgs),
     Gc(gc::GcArgs),
     Memory(memory::MemoryArgs),
+    Mcp(mcp::McpArgs),
     Config(config::ConfigArgs),
 }
 
@@ -87,9 +94,13 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// Runs a command, then closes the stores that it opened: all rights to write are released before the program ends.
+/// Runs a command, then closes the stores and the sandboxes that it opened: all rights to write are released before the program ends.
 async fn run(command: Command) -> CommandResult {
-    sessions::closing_stores(Box::pin(async move {
+    let remove = match command {
+        Command::Run(_) | Command::Resume(_) => RemoveSandboxes::OfSessions,
+        _ => RemoveSandboxes::OwnOnly,
+    };
+    let work = sessions::closing_stores(Box::pin(async move {
         match command {
             Command::Run(args) => run::run(&args).await,
             Command::Resume(args) => resume::run(&args).await,
@@ -97,8 +108,10 @@ async fn run(command: Command) -> CommandResult {
             Command::Adopt(args) => adopt::run(&args).await,
             Command::Demo(args) => demo::run(&args).await,
             Command::Ls(args) => ls::run(&args).await,
+            Command::Status(args) => status::run(&args).await,
             Command::Log(args) => log::run(&args).await,
             Command::Show(args) => show::run(&args).await,
+            Command::Explain(args) => explain::run(&args).await,
             Command::Render(args) => render::run(&args).await,
             Command::Cost(args) => cost::run(&args).await,
             Command::Replay(args) => replay::run(&args).await,
@@ -117,8 +130,9 @@ async fn run(command: Command) -> CommandResult {
             Command::Forget(args) => forget::run(&args).await,
             Command::Gc(args) => gc::run(&args).await,
             Command::Memory(args) => memory::run(&args).await,
+            Command::Mcp(args) => mcp::run(&args).await,
             Command::Config(args) => config::run(&args),
         }
-    }))
-    .await
+    }));
+    sandboxes::closing_sandboxes(remove, work).await
 }

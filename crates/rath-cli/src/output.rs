@@ -151,6 +151,13 @@ impl From<rath::store::StoreError> for Failure {
     }
 }
 
+impl From<rath_mcp::Error> for Failure {
+    fn from(error: rath_mcp::Error) -> Self {
+        let hints = error.hint().map(str::to_owned).into_iter().collect();
+        Failure { message: error.message(), hints, exit: Exit::Failure }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure { message: format!("cannot write the output: {error}"), hints: Vec::new(), exit: Exit::Failure }
@@ -192,6 +199,15 @@ fn write_escaped<W: Write>(
     let mut out = io::BufWriter::new(HidingWriter::new(out, &SECRETS));
     let written = write(&mut out).and_then(|()| out.into_inner().map_err(io::IntoInnerError::into_error)?.finish());
     unless_closed(written.and_then(EscapingWriter::finish))
+}
+
+/// Returns what `write` writes as [`text`] prints it where there are no colours.
+pub(crate) fn plain_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    write_escaped(EscapingWriter::with_styles(&mut bytes), write)?;
+    let text = String::from_utf8(bytes).map_err(io::Error::other)?;
+    // All escape sequences that are left are this program's styles.
+    Ok(anstream::adapter::strip_str(&text).to_string())
 }
 
 /// Turns the error of a closed pipe into success: its reader has seen enough.

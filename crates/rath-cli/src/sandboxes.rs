@@ -1,13 +1,14 @@
 //! The sandboxes of commands: which one is used where the user names none, and what it restricts.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rath::prelude::*;
 use rath::record::draw::{count, one_line, preview};
-use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network, home_directories};
+use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network, Registry, home_directories};
 use rath::{UnsharedPath, UnsharedReason};
 
-use crate::output::{self, Exit, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::LoadedSession;
 use crate::strictness::Strictness;
 
@@ -15,6 +16,93 @@ const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation:
 const WITHOUT_NAMESPACES: &str = "no namespaces here: commands create and remove files only in subdirectories";
 /// The number of processes that a sandbox allows by default: not worth a word.
 pub(crate) const DEFAULT_PROCESSES: u64 = 1024;
+
+/// The kinds of sandbox that a command can open, and those elsewhere that it has opened.
+#[derive(Clone)]
+struct SandboxKinds {
+    registry: Registry,
+    remote: Arc<Mutex<Vec<RemoteSandbox>>>,
+}
+
+/// A sandbox elsewhere that the command has opened.
+struct RemoteSandbox {
+    sandbox: Sandbox,
+    /// True if it is named by what a session has recorded.
+    is_recorded: bool,
+}
+
+/// The sandboxes of sessions that are removed when a command has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemoveSandboxes {
+    /// Those that the command created, and those of sessions that it ran to their end.
+    OfSessions,
+    /// Those that the command created.
+    OwnOnly,
+}
+
+impl SandboxKinds {
+    /// Returns the kinds of this program. The environment names the servers of sandboxes elsewhere, and no file of a project does: it
+    /// could send the user's key to another one.
+    fn new() -> Self {
+        let remote = Arc::<Mutex<Vec<RemoteSandbox>>>::default();
+        let registry = rath_container::with_containers(Registry::new());
+        #[cfg(unix)]
+        let registry = {
+            let servers = rath_opensandbox::OpenSandboxServer::from_env().add_to(Registry::new());
+            let opened = remote.clone();
+            registry.with("opensandbox", move |rest| {
+                let uri = format!("opensandbox:{rest}");
+                let sandbox = servers.open(&uri)?;
+                // One that is new gets its name when it is opened.
+                let opened_now = RemoteSandbox { sandbox: sandbox.clone(), is_recorded: sandbox.uri() == uri };
+                opened.lock().unwrap_or_else(PoisonError::into_inner).push(opened_now);
+                Ok(sandbox)
+            })
+        };
+        SandboxKinds { registry, remote }
+    }
+}
+
+tokio::task_local! {
+    /// The kinds of sandbox of the command.
+    static KINDS: SandboxKinds;
+}
+
+/// Returns the kinds of sandbox that a URI can name.
+pub(crate) fn kinds() -> Registry {
+    KINDS.try_with(|kinds| kinds.registry.clone()).unwrap_or_default()
+}
+
+/// Opens the sandbox that a URI names.
+pub(crate) fn open(uri: &str) -> rath::sandbox::Result<Sandbox> {
+    kinds().open(uri)
+}
+
+/// Runs a command, then ends what its sandboxes keep running elsewhere. Those of a session stay for `rath resume` if the command did not
+/// succeed, until their time is over.
+pub(crate) async fn closing_sandboxes(
+    remove: RemoveSandboxes,
+    command: impl Future<Output = CommandResult>,
+) -> CommandResult {
+    let kinds = SandboxKinds::new();
+    let opened = kinds.remote.clone();
+    let result = KINDS.scope(kinds, command).await;
+    let opened = std::mem::take(&mut *opened.lock().unwrap_or_else(PoisonError::into_inner));
+    for RemoteSandbox { sandbox, is_recorded } in opened {
+        let is_removed = match remove {
+            RemoveSandboxes::OfSessions => matches!(result, Ok(Exit::Success)),
+            RemoveSandboxes::OwnOnly => !is_recorded,
+        };
+        if !is_removed {
+            // The program ends here: without a drop, nothing is removed.
+            std::mem::forget(sandbox);
+        } else if let Err(error) = sandbox.close().await {
+            let reason = one_line(&error.message());
+            output::warning(&format!("a sandbox is left behind until its time is over: {reason}"));
+        }
+    }
+    result
+}
 
 /// Fails if tools would write in the user's home directory, which the user did not ask for.
 pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
@@ -38,6 +126,13 @@ pub(crate) fn in_current_directory(place: &str) -> String {
         Some((kind @ ("isolated" | "local"), rest)) => {
             let options = rest.find('?').map_or("", |at| &rest[at..]);
             output::quote(&format!("{kind}:.{options}"))
+        }
+        Some(("container", rest)) => {
+            let (image, options) = rest.split_once('?').unwrap_or((rest, ""));
+            let is_elsewhere = |option: &&str| !option.starts_with("directory=") && !option.starts_with("at=");
+            let options: Vec<_> = options.split('&').filter(|it| !it.is_empty()).filter(is_elsewhere).collect();
+            let separator = if options.is_empty() { "" } else { "?" };
+            output::quote(&format!("container:{image}{separator}{}", options.join("&")))
         }
         _ => "isolated:.".to_owned(),
     }
@@ -105,7 +200,7 @@ pub(crate) async fn usable_sandbox(sandbox: Sandbox) -> Sandbox {
         return sandbox;
     }
     let separator = if uri.contains('?') { '&' } else { '?' };
-    match Sandbox::open(&format!("{uri}{separator}walls=landlock")) {
+    match open(&format!("{uri}{separator}walls=landlock")) {
         Ok(other) if other.capabilities().await.is_ok() => other,
         _ => sandbox,
     }
@@ -124,7 +219,7 @@ pub(crate) async fn strict_sandbox(
         sandbox
     };
     if let Some(uri) = chosen {
-        return Sandbox::open(uri).map(keep_out).map_err(usage);
+        return open(uri).map(keep_out).map_err(usage);
     }
     Strictness::of([loaded]).isolate(directory).await.map(keep_out)
 }
@@ -141,6 +236,7 @@ fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
         Isolation::Namespaces(HostAccess::Hidden) | Isolation::Landlock(HostAccess::Hidden) => {
             format!("sandbox: reads and writes only in {directory}")
         }
+        Isolation::Container => format!("sandbox: a container that reads its image and writes only in {directory}"),
         _ => format!("sandbox: {directory}"),
     };
     match capabilities.network {

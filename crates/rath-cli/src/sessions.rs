@@ -14,6 +14,7 @@ use rath::{BranchId, ErrorKind, Resumed, Session, SessionFile, Store, view};
 
 use crate::agent::{anyway_options, secrets};
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 
 /// The store that is used where none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
@@ -22,7 +23,7 @@ pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
 pub(crate) const FILES_DIR: &str = ".";
 
 /// The option that names a store.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct StoreArg {
     /// The store of sessions: sqlite:PATH, jsonl:DIRECTORY or memory:
     #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
@@ -38,6 +39,11 @@ impl StoreArg {
     /// Opens the store, and creates it if it does not exist.
     pub(crate) async fn open_or_create(&self) -> Result<Store, Failure> {
         open(&self.store, Create::IfMissing).await
+    }
+
+    /// Opens the store, which has to exist, for a server: the caller closes it.
+    pub(crate) async fn open_for_server(&self) -> Result<Store, Failure> {
+        open_store(&self.store, Create::Never).await
     }
 
     /// Returns true if this is the store with that URI.
@@ -74,16 +80,21 @@ pub(crate) async fn closing_stores(command: impl Future<Output = CommandResult>)
     OPEN_STORES.scope(RefCell::default(), closing).await
 }
 
-/// Opens the store at `uri`.
+/// Opens the store at `uri`, which is closed when the command ends.
 pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
+    let store = open_store(uri, create).await?;
+    OPEN_STORES.with(|stores| stores.borrow_mut().push(store.clone()));
+    Ok(store)
+}
+
+/// Opens the store at `uri`, which the caller closes.
+async fn open_store(uri: &str, create: Create) -> Result<Store, Failure> {
     let opened = Registry::new().open_as(uri, create).await.map_err(Failure::from);
     let store = opened.map_err(|failure| match uri.strip_prefix("file:") {
         Some(_) => failure.with_hint("name a session file by its path, in place of the session"),
         None => failure,
     })?;
-    let store = store.hiding(&secrets());
-    OPEN_STORES.with(|stores| stores.borrow_mut().push(store.clone()));
-    Ok(store)
+    Ok(store.hiding(&secrets()).sandboxes(sandboxes::kinds()))
 }
 
 /// Returns the problem with the user's key, if sessions cannot be signed with it: they would be guests later.
@@ -167,13 +178,9 @@ pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSessio
     let Some((name, step)) = name.rsplit_once('@').filter(|_| !Path::new(name).exists()) else {
         return read(name, store).await;
     };
-    let mut loaded = read(name, store).await?;
+    let loaded = read(name, store).await?;
     let step = loaded.find_step(step)?.clone();
-    // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
-    let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets()).with_files_in(FILES_DIR);
-    loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| damaged());
-    loaded.lineage = Lineage::new([step]);
-    Ok(loaded)
+    Ok(loaded.at(step))
 }
 
 /// Reads the session that `name` means, or the newest session of the store where there is no name.
@@ -221,6 +228,15 @@ pub(crate) enum Source {
 }
 
 impl LoadedSession {
+    /// Returns the session as it was at one of its steps.
+    pub(crate) fn at(mut self, step: Step) -> Self {
+        // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
+        let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets()).with_files_in(FILES_DIR);
+        self.session = self.session.at(step.id()).unwrap_or_else(|_| damaged());
+        self.lineage = Lineage::new([step]);
+        self
+    }
+
     /// Returns the file or directory that the session was read from.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.source {
@@ -359,21 +375,18 @@ impl LoadedSession {
         }
     }
 
-    /// Returns `true` if a step that the session needs is damaged.
-    pub(crate) fn is_damaged(&self) -> bool {
+    /// Returns the number of damaged places among the steps that the session needs.
+    pub(crate) fn damaged_places(&self) -> u64 {
         match &self.source {
-            Source::File(_, report) => !report.damage.is_empty(),
-            Source::Store(_, _, damage) => !damage.is_empty(),
+            Source::File(_, report) => report.damaged_places(),
+            Source::Store(_, _, damage) => damage.len() as u64,
         }
     }
 
     /// Warns on stderr if the session is damaged or its file not closed.
     pub(crate) fn warn(&self) -> Exit {
-        let places = match &self.source {
-            Source::File(_, report) => report.damaged_places(),
-            Source::Store(_, _, damage) => damage.len() as u64,
-        };
-        if self.is_damaged() {
+        let places = self.damaged_places();
+        if places > 0 {
             let (name, places) = (&self.name, count(places, "place"));
             let verify = self.command("verify", "");
             output::warning(&format!(
@@ -472,7 +485,8 @@ pub(crate) async fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, 
     read_stored(find_stored(name, store).await?).await
 }
 
-async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
+/// Reads a session that was found in a store.
+pub(crate) async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
     let rath::StoredSession { session, summary: listed, damage } = store.read(branch).await?;
     let session = session.with_files_in(FILES_DIR);
@@ -490,7 +504,8 @@ pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
 pub(crate) fn loaded_file(path: &Path, opened: SessionFile) -> LoadedSession {
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    let (session, lineage) = (opened.session.hiding(secrets()).with_files_in(FILES_DIR), opened.lineage);
+    let session = opened.session.hiding(secrets()).sandboxes(sandboxes::kinds()).with_files_in(FILES_DIR);
+    let lineage = opened.lineage;
     LoadedSession { session, whole: lineage.clone(), lineage, source, name, option }
 }
 

@@ -15,7 +15,7 @@ use rath::view;
 
 use crate::agent::has_begun;
 use crate::output::{self, Exit, Failure};
-use crate::sandboxes::{DEFAULT_PROCESSES, usable_sandbox};
+use crate::sandboxes::{self, DEFAULT_PROCESSES, usable_sandbox};
 use crate::sessions::LoadedSession;
 
 /// The beginning of the name of a mode, in decisions and in the note that a run begins with.
@@ -163,18 +163,10 @@ impl Strictness {
             None => self.last_place.clone().or_else(|| RecordedPlace::parse("isolated:.")),
         };
         let Some(base) = base else { return Ok(()) };
-        let is_isolated = |place: &RecordedPlace| place.kind == PlaceKind::Isolated;
         // A branch from before the first sandbox is isolated, as a new session is.
-        let becomes_isolated = own.is_none() || self.places.iter().any(is_isolated);
-        let mut options = self.strict_options(&base);
-        if becomes_isolated {
-            options.extend(self.shared_access());
-            options.extend(base.values("at").map(|path| format!("at={path}")));
-        }
-        let kind = if becomes_isolated { "isolated" } else { "local" };
-        let uri = with_options(format!("{kind}:{}", base.directory), &options);
-        let sandbox = self.open(&uri).await?;
-        let own = own.and_then(|place| Sandbox::open(place.as_str()).ok());
+        let least = if own.is_none() { PlaceKind::Isolated } else { PlaceKind::Local };
+        let sandbox = self.open(&self.uri_for(&base, least, Access::Shared)).await?;
+        let own = own.and_then(|place| sandboxes::open(place.as_str()).ok());
         if own.is_none_or(|own| own.uri() != sandbox.uri()) {
             let tree = branch.tree().or_else(|| view::unobserved(branch.as_record())?.since);
             branch.push(Placed::new(sandbox.uri()).with_tree(tree));
@@ -182,18 +174,40 @@ impl Strictness {
         Ok(())
     }
 
-    /// Opens an isolated sandbox in `directory` with every restriction that one of the sandboxes had, and no more access than the
-    /// default.
+    /// Opens an isolated sandbox in `directory`, or a container if one of the sandboxes was one, with every restriction that one of them
+    /// had, and no more access than the default.
     pub(crate) async fn isolate(&self, directory: &Path) -> Result<Sandbox, Failure> {
         let uri = Sandbox::isolated(directory).uri().to_owned();
         let base = RecordedPlace::parse(&uri);
-        let options = base.map(|base| self.strict_options(&base)).unwrap_or_default();
-        self.open(&with_options(uri, &options)).await
+        let uri = base.map(|base| self.uri_for(&base, PlaceKind::Isolated, Access::Default)).unwrap_or(uri);
+        self.open(&uri).await
+    }
+
+    /// Returns the URI of a sandbox in the directory of `base`: of the strictest kind that one of the sandboxes had, and at least of the
+    /// kind `least`, with every restriction that one of them had.
+    fn uri_for(&self, base: &RecordedPlace, least: PlaceKind, access: Access) -> String {
+        let places = || [base].into_iter().chain(&self.places);
+        let kind = places().map(|place| place.kind).chain([least]).max().unwrap_or(least);
+        // The container of the branch itself, or else the last one.
+        let image = base.image.as_ref().or_else(|| self.places.iter().rev().find_map(|place| place.image.as_ref()));
+        let mut options = self.strict_options(base);
+        if access == Access::Shared && kind != PlaceKind::Local {
+            options.extend(self.shared_access());
+            options.extend(base.values("at").map(|path| format!("at={path}")));
+        }
+        options.retain(|option| kind.has_option(option));
+        let directory = &base.directory;
+        let start = match (kind, image) {
+            (PlaceKind::Container, Some(image)) => format!("container:{image}?directory={directory}"),
+            (PlaceKind::Local, _) => format!("local:{directory}"),
+            (PlaceKind::Isolated | PlaceKind::Container, _) => format!("isolated:{directory}"),
+        };
+        with_options(start, &options)
     }
 
     /// Opens a sandbox; on a machine without namespaces, one that does without them, unless one of the sandboxes had them.
     async fn open(&self, uri: &str) -> Result<Sandbox, Failure> {
-        let sandbox = Sandbox::open(uri).map_err(|error| Failure::from(error).with_exit(Exit::Usage))?;
+        let sandbox = sandboxes::open(uri).map_err(|error| Failure::from(error).with_exit(Exit::Usage))?;
         let has_namespaces = |place: &RecordedPlace| {
             place.kind == PlaceKind::Isolated && !place.values("walls").any(|walls| walls == "landlock")
         };
@@ -223,6 +237,9 @@ impl Strictness {
             let is_default = |limit: &str| amount(limit) >= default && limits.clone().any(|limit| limit.is_none());
             options.extend(smallest.filter(|limit| !is_default(limit)).map(|limit| format!("{name}={limit}")));
         }
+        let cpus = self.places.iter().flat_map(|place| place.values("cpu"));
+        let least_cpus = cpus.min_by(|one, other| processors(one).total_cmp(&processors(other)));
+        options.extend(least_cpus.map(|cpus| format!("cpu={cpus}")));
         for place in places() {
             for path in place.values("hide") {
                 options.push(format!("hide={path}"));
@@ -237,10 +254,10 @@ impl Strictness {
         options
     }
 
-    /// Returns the options that allow more than the default does, as far as all isolated sandboxes had them.
+    /// Returns the options that allow more than the default does, as far as all sandboxes with walls had them.
     fn shared_access(&self) -> Vec<String> {
         const ACCESS: [&str; 5] = ["network", "git", "show", "write", "walls"];
-        let mut isolated = self.places.iter().filter(|place| place.kind == PlaceKind::Isolated);
+        let mut isolated = self.places.iter().filter(|place| place.kind != PlaceKind::Local);
         let Some(first) = isolated.next() else { return Vec::new() };
         let is_shared = |option: &&String| isolated.clone().all(|place| place.options.contains(option));
         let is_access = |option: &&String| ACCESS.iter().any(|name| option.split('=').next() == Some(name));
@@ -252,14 +269,39 @@ impl Strictness {
 #[derive(Clone)]
 struct RecordedPlace {
     kind: PlaceKind,
+    /// The image of a container.
+    image: Option<String>,
     directory: String,
     options: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// The kinds of sandbox, the strictest last: a container shows nothing of the machine but the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PlaceKind {
-    Isolated,
     Local,
+    Isolated,
+    Container,
+}
+
+impl PlaceKind {
+    /// Returns true for an option of a sandbox of this kind. A container hides the machine as a whole, and reaches no single hosts.
+    fn has_option(self, option: &str) -> bool {
+        let name = option.split('=').next().unwrap_or_default();
+        match self {
+            PlaceKind::Local | PlaceKind::Isolated => name != "cpu",
+            PlaceKind::Container if name == "network" => option == "network=on",
+            PlaceKind::Container => !["host", "show", "write", "walls"].contains(&name),
+        }
+    }
+}
+
+/// The access of a sandbox beyond the default.
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    /// None.
+    Default,
+    /// The restrictions that all sandboxes with walls had.
+    Shared,
 }
 
 impl RecordedPlace {
@@ -269,11 +311,20 @@ impl RecordedPlace {
         let kind = match kind {
             "isolated" => PlaceKind::Isolated,
             "local" => PlaceKind::Local,
+            "container" => PlaceKind::Container,
             _ => return None,
         };
-        let (directory, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let options = options.split('&').filter(|option| !option.is_empty()).map(str::to_owned).collect();
-        Some(RecordedPlace { kind, directory: directory.to_owned(), options })
+        let (target, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let options = options.split('&').filter(|option| !option.is_empty()).map(str::to_owned);
+        let (image, directory, options) = match kind {
+            PlaceKind::Container => {
+                let (directory, options): (Vec<_>, Vec<_>) = options.partition(|it| it.starts_with("directory="));
+                let directory = directory.last().and_then(|it| it.strip_prefix("directory=")).unwrap_or("./");
+                (Some(target.to_owned()), directory.to_owned(), options)
+            }
+            PlaceKind::Isolated | PlaceKind::Local => (None, target.to_owned(), options.collect()),
+        };
+        Some(RecordedPlace { kind, image, directory, options })
     }
 
     /// Returns the values of an option.
@@ -283,7 +334,7 @@ impl RecordedPlace {
 
     /// Returns the absolute path of the directory, as it is in a URI.
     fn path(&self) -> Option<String> {
-        let sandbox = Sandbox::open(&format!("local:{}", self.directory)).ok()?;
+        let sandbox = crate::sandboxes::open(&format!("local:{}", self.directory)).ok()?;
         // It may be gone by now.
         in_uri(resolved(sandbox.directory()?))
     }
@@ -294,7 +345,9 @@ impl RecordedPlace {
         if !path.starts_with('/') {
             return vec![format!("{directory}/{path}")];
         }
-        let Ok(sandbox) = Sandbox::open(&format!("isolated:{directory}?hide={path}")) else { return Vec::new() };
+        let Ok(sandbox) = crate::sandboxes::open(&format!("isolated:{directory}?hide={path}")) else {
+            return Vec::new();
+        };
         let names = sandbox.hidden().iter().flat_map(|path| [path.clone(), resolved(path)]);
         let below = |path: PathBuf| Some(in_uri(path)?.strip_prefix(&directory)?.strip_prefix('/')?.to_owned());
         names.filter_map(below).collect()
@@ -323,9 +376,38 @@ fn amount(limit: &str) -> u64 {
     number.parse().map_or(0, |number: u64| number.saturating_mul(unit))
 }
 
+/// Returns the number of processors that a limit such as `1.5` means: zero, if it means none, so that the sandbox refuses it.
+fn processors(limit: &str) -> f64 {
+    limit.parse().unwrap_or(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_branch_is_in_a_container_if_one_of_its_sessions_was() {
+        let rows: [(&[&str], &str); 6] = [
+            (&["container:a?directory=/w&network=on"], "container:a?directory=/w&network=on"),
+            (
+                &["container:a?directory=/w&cpu=2", "container:b?directory=/x&cpu=0.5&memory=1g"],
+                "container:a?directory=/w&memory=1g&cpu=0.5",
+            ),
+            (
+                &["isolated:/w?host=hidden&hide=.env&walls=landlock", "container:a?directory=/w"],
+                "container:a?directory=/w&hide=.env",
+            ),
+            (&["local:/w", "container:a?directory=/w&git=write"], "container:a?directory=/w&git=write"),
+            (&["isolated:/w?network=a.com", "container:a?directory=/w&network=a.com"], "container:a?directory=/w"),
+            (&["container:a?directory=/w&network=on", "isolated:/w"], "container:a?directory=/w"),
+        ];
+        for (places, expected) in rows {
+            let places: Vec<_> = places.iter().filter_map(|place| RecordedPlace::parse(place)).collect();
+            let base = places[0].clone();
+            let strictness = Strictness { mode: None, asked_before_commands: false, places, last_place: None };
+            assert_eq!(strictness.uri_for(&base, PlaceKind::Local, Access::Shared), expected);
+        }
+    }
 
     #[test]
     fn a_branch_has_all_restrictions_and_only_the_access_that_all_sandboxes_had() {

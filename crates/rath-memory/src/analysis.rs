@@ -6,6 +6,8 @@
 mod words;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 use rust_stemmers::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
@@ -18,6 +20,9 @@ pub(crate) const ANALYSIS_VERSION: i64 = 1;
 /// The length from which a term is left out, in bytes: an encoded picture is no word.
 const MAX_TERM_BYTES: usize = 64;
 
+/// The number of words whose terms are remembered. Most words of a text are among the most common few thousand.
+const MAX_REMEMBERED_WORDS: usize = 8_192;
+
 /// The side of a search that a text is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -28,11 +33,15 @@ pub(crate) enum Side {
 }
 
 /// Cuts texts into terms.
-pub(crate) struct Analyzer(Stemmer);
+pub(crate) struct Analyzer {
+    stemmer: Stemmer,
+    /// The terms of the last words; none for a word that is left out. Finding a stem costs more than all the rest.
+    remembered: RefCell<HashMap<String, Option<String>>>,
+}
 
 impl Analyzer {
     pub(crate) fn new() -> Self {
-        Analyzer(Stemmer::create(Algorithm::English))
+        Analyzer { stemmer: Stemmer::create(Algorithm::English), remembered: RefCell::default() }
     }
 
     /// Returns the terms of a text in their order, as often as they occur.
@@ -62,6 +71,11 @@ impl Analyzer {
                 terms.push(word.to_lowercase() + sign);
                 continue;
             }
+            // Most words are like this, and the rest of the work is for others.
+            if word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+                self.add(word, terms);
+                continue;
+            }
             let word = fold(without_ending(word));
             let parts = parts(&word);
             match parts.as_slice() {
@@ -76,17 +90,35 @@ impl Analyzer {
         }
     }
 
+    /// Adds the term of a word that is no identifier.
     fn add(&self, word: &str, terms: &mut Vec<String>) {
-        let word = word.to_lowercase();
-        if words::is_stop_word(&word) {
+        let is_lowercase = word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let word = if is_lowercase { Cow::Borrowed(word) } else { word.to_lowercase().into() };
+        let mut remembered = self.remembered.borrow_mut();
+        if let Some(term) = remembered.get(&*word) {
+            terms.extend(term.clone());
             return;
         }
-        let word = words::base_form(&word).map_or(word, str::to_owned);
-        let stem = match word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-            true => self.0.stem(&word).into_owned(),
-            false => word,
-        };
-        push_term(stem, terms);
+        let term = self.term(&word).filter(|term| term.len() <= MAX_TERM_BYTES);
+        terms.extend(term.clone());
+        if word.len() <= MAX_TERM_BYTES {
+            if remembered.len() == MAX_REMEMBERED_WORDS {
+                remembered.clear();
+            }
+            remembered.insert(word.into_owned(), term);
+        }
+    }
+
+    /// Returns the term of a word in lower case; none if the word is too common.
+    fn term(&self, word: &str) -> Option<String> {
+        if words::is_stop_word(word) {
+            return None;
+        }
+        let word = words::base_form(word).unwrap_or(word);
+        Some(match word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            true => self.stemmer.stem(word).into_owned(),
+            false => word.to_owned(),
+        })
     }
 }
 

@@ -9,6 +9,9 @@ pub enum NoteError {
     /// A file could not be read or written.
     #[error("{0}")]
     Io(String),
+    /// The memory is in a place where nothing can be written.
+    #[error("the memory cannot be written to: {0}")]
+    Unwritable(String),
     /// Another process wrote for too long.
     #[error("another process is writing to the memory")]
     Busy,

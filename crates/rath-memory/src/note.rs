@@ -163,7 +163,7 @@ impl NoteId {
         let mut bytes = [0; 16];
         // Without randomness of the system nothing here is safe to go on with.
         getrandom::fill(&mut bytes).expect("the system has randomness");
-        NoteId(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        NoteId(format!("{:032x}", u128::from_be_bytes(bytes)))
     }
 
     /// Returns the id as text.

@@ -36,7 +36,7 @@ pub(crate) struct SqliteNotes {
 struct State {
     index: Index,
     lifetimes: Lifetimes,
-    /// The number of changes that have been taken in.
+    /// The number of changes that have been taken in. A note that is written is none: it has the highest number.
     changes: i64,
     /// The newest note that is in the index.
     last: Doc,
@@ -88,7 +88,7 @@ impl State {
 
     fn take_in_changes(&mut self, transaction: &Transaction<'_>) -> Result<()> {
         let changes = count(transaction, "changes")?;
-        if changes == self.changes {
+        if changes == self.changes && newest_note(transaction)? <= self.last {
             return Ok(());
         }
         self.take_out_forgotten(transaction)?;
@@ -208,8 +208,6 @@ impl Shelf for SqliteNotes {
     fn remember(&mut self, notes: &[Note]) -> Result<Position> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut last = position(&transaction)?;
-        let before = last;
-        let mut bytes = 0;
         {
             let mut is_known = transaction.prepare_cached(
                 "SELECT 1 FROM notes WHERE id = ?1 UNION ALL SELECT 1 FROM forgotten WHERE id = ?1 LIMIT 1",
@@ -225,7 +223,6 @@ impl Shelf for SqliteNotes {
                     continue;
                 }
                 last += 1;
-                bytes += note.text.len();
                 if last > MAX_DOC {
                     return Err(NoteError::Invalid(format!("the memory is full: {MAX_DOC} notes were written to it")));
                 }
@@ -254,13 +251,12 @@ impl Shelf for SqliteNotes {
                 ])?;
             }
         }
-        if last != before {
-            set_count(&transaction, "position", i64::from(last))?;
-            add_size(&transaction, i64::from(last - before), bytes as i64)?;
-            add_change(&transaction)?;
-        }
+        let wants_segment = segments::is_due(&transaction, last)?;
         transaction.commit()?;
-        self.tidy(last)?;
+        if wants_segment {
+            // The notes are durable now. If their segment cannot be written, the next writer tries again.
+            let _ = self.make_segment();
+        }
         Ok(Position(last))
     }
 
@@ -326,7 +322,7 @@ impl Shelf for SqliteNotes {
     }
 
     fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
-        self.ids_where("session = (SELECT name FROM names WHERE kind = 2 AND text = ?1)", session)
+        self.ids_where("session != 0 AND session = (SELECT name FROM names WHERE kind = 2 AND text = ?1)", session)
     }
 
     fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>> {
@@ -344,14 +340,12 @@ impl Shelf for SqliteNotes {
 
     fn size(&mut self) -> Result<Size> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        let positive = |name| Ok::<_, NoteError>(u64::try_from(count(&transaction, name)?).unwrap_or(0));
-        Ok(Size { notes: positive("notes")?, bytes: positive("bytes")? })
+        size(&transaction)
     }
 
     fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        let mut query =
-            transaction.prepare_cached("SELECT id, length(CAST(text AS BLOB)) FROM notes ORDER BY doc DESC")?;
+        let mut query = transaction.prepare_cached("SELECT id, octet_length(text) FROM notes ORDER BY doc DESC")?;
         let mut rows = query.query([])?;
         let (mut size, mut beyond) = (Size::default(), Vec::new());
         while let Some(row) = rows.next()? {
@@ -504,26 +498,53 @@ fn count(connection: &Connection, name: &str) -> Result<i64> {
 
 fn set_count(connection: &Connection, name: &str, value: i64) -> Result<()> {
     connection
-        .prepare_cached("INSERT OR REPLACE INTO counts(name, value) VALUES (?1, ?2)")?
+        // Not `INSERT OR REPLACE`, which writes a page of the index of the names too.
+        .prepare_cached("INSERT INTO counts(name, value) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value = ?2")?
         .execute(params![name, value])?;
     Ok(())
 }
 
 /// Returns the number of the newest note that was ever written, or 0.
 fn position(connection: &Connection) -> Result<Doc> {
-    let position = Doc::try_from(count(connection, "position")?).ok().filter(|position| *position <= MAX_DOC);
-    position.ok_or_else(|| NoteError::Damaged("the number of notes in the memory is damaged".to_owned()))
+    Ok(counted_notes(connection)?.max(newest_note(connection)?))
 }
 
-/// Adds to the number of notes and of the bytes of their texts.
-fn add_size(connection: &Connection, notes: i64, bytes: i64) -> Result<()> {
-    for (name, added) in [("notes", notes), ("bytes", bytes)] {
-        set_count(connection, name, count(connection, name)?.saturating_add(added))?;
-    }
-    Ok(())
+/// Returns the number of the newest note that is there, or 0.
+fn newest_note(connection: &Connection) -> Result<Doc> {
+    let mut newest = connection.prepare_cached("SELECT coalesce(max(doc), 0) FROM notes")?;
+    valid_doc(newest.query_row([], |row| row.get(0))?)
 }
 
-/// Tells other processes that something changed, and returns the number of the change.
+/// Returns the number of the note up to which the counts of notes and bytes say the size.
+///
+/// A note is written without counting it, which would write one page more.
+fn counted_notes(connection: &Connection) -> Result<Doc> {
+    valid_doc(count(connection, "position")?)
+}
+
+fn valid_doc(number: i64) -> Result<Doc> {
+    let doc = Doc::try_from(number).ok().filter(|doc| *doc <= MAX_DOC);
+    doc.ok_or_else(|| NoteError::Damaged("the number of notes in the memory is damaged".to_owned()))
+}
+
+fn size(connection: &Connection) -> Result<Size> {
+    let mut query =
+        connection.prepare_cached("SELECT count(*), coalesce(sum(octet_length(text)), 0) FROM notes WHERE doc > ?1")?;
+    let (notes, bytes): (i64, i64) =
+        query.query_row([counted_notes(connection)?], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let add = |name, new: i64| Ok::<_, NoteError>(count(connection, name)?.saturating_add(new).try_into().unwrap_or(0));
+    Ok(Size { notes: add("notes", notes)?, bytes: add("bytes", bytes)? })
+}
+
+/// Counts the notes that are not counted yet, without those that are about to be forgotten.
+fn count_notes(connection: &Connection, leaving: Size) -> Result<()> {
+    let (position, size) = (position(connection)?, size(connection)?);
+    set_count(connection, "position", position.into())?;
+    set_count(connection, "notes", size.notes.saturating_sub(leaving.notes) as i64)?;
+    set_count(connection, "bytes", size.bytes.saturating_sub(leaving.bytes) as i64)
+}
+
+/// Tells other processes that something other than new notes changed, and returns the number of the change.
 fn add_change(connection: &Connection) -> Result<i64> {
     let change = count(connection, "changes")?.checked_add(1);
     let change =
@@ -534,10 +555,13 @@ fn add_change(connection: &Connection) -> Result<i64> {
 
 impl From<rusqlite::Error> for NoteError {
     fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase};
+        use rusqlite::ErrorCode::{
+            CannotOpen, DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, NotADatabase, ReadOnly,
+        };
         match error.sqlite_error_code() {
             Some(DatabaseBusy | DatabaseLocked) => NoteError::Busy,
             Some(DatabaseCorrupt | NotADatabase) => NoteError::Damaged(error.to_string()),
+            Some(CannotOpen | DiskFull | ReadOnly) => NoteError::Unwritable(error.to_string()),
             Some(_) => NoteError::Io(error.to_string()),
             None => NoteError::Damaged(error.to_string()),
         }

@@ -167,6 +167,13 @@ pub struct Hit {
     pub duplicates: Vec<NoteId>,
 }
 
+impl Hit {
+    /// Makes a hit that a service found by the similarity of vectors, from 0 to 1.
+    pub fn similar(note: Note, similarity: f32) -> Self {
+        Hit { note, score: similarity, has_words: false, similarity: Some(similarity), duplicates: Vec::new() }
+    }
+}
+
 /// The state of a note.
 ///
 /// Returned by [`NoteStore::read`].

@@ -231,6 +231,9 @@ pub fn describe(chunk: &Chunk) -> String {
                 let rest = output.strip_prefix(outcome).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&output);
                 line.push_str(&format!(": {rest}"));
             }
+            if !it.images.is_empty() {
+                line.push_str(&format!(" (images: {})", it.images.len()));
+            }
             line.push_str(&describe_effects(&it.effects));
             if !it.put_back.is_empty() {
                 line.push_str(&format!(" (put back: {})", join_names(it.put_back.iter())));

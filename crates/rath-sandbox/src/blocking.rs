@@ -9,7 +9,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs work on the blocking pool. If the future is dropped before the work has begun, the work is not done.
-pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+///
+/// See [`crate::backend`] for an example.
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let mut task = BlockingTask(spawn_blocking(work));
     match (&mut task.0).await {
         Ok(result) => result,
@@ -23,7 +25,9 @@ pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Resul
 /// Drops a value whose drop touches the disk, on the blocking pool if the current thread belongs to a runtime.
 ///
 /// A runtime that is shut down drops the value at once.
-pub(crate) fn drop_on_pool(value: impl Send + 'static) {
+///
+/// See [`crate::backend`] for an example.
+pub fn drop_on_pool(value: impl Send + 'static) {
     if let Ok(runtime) = Handle::try_current() {
         drop(runtime.spawn_blocking(move || drop(value)));
     }
@@ -38,13 +42,15 @@ impl<T> Drop for BlockingTask<T> {
     }
 }
 
-/// Tells work on the blocking pool that its caller is gone.
+/// Tells work on the blocking pool that its caller is gone: see [`Root::write_unless`](crate::Root::write_unless).
+///
+/// See [`crate::backend`] for an example.
 #[derive(Default)]
-pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
+pub struct CancelOnDrop(Arc<AtomicBool>);
 
 impl CancelOnDrop {
     /// Returns the flag that is set on drop.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+    pub fn flag(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }
 }

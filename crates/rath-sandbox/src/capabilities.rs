@@ -46,6 +46,8 @@ pub enum Isolation {
     /// Landlock, a seccomp filter, and no privileges, on a machine without namespaces. See
     /// [`Isolated::without_namespaces`](crate::Isolated::without_namespaces) for what this does not restrict.
     Landlock(HostAccess),
+    /// A container with an image of its own: commands see no file of the machine but the workspace.
+    Container,
     /// Commands run on another machine, or the backend does not describe itself.
     Remote,
 }
@@ -141,6 +143,7 @@ impl fmt::Display for Capabilities {
             Isolation::Namespaces(HostAccess::Hidden) => "host hidden",
             Isolation::Landlock(HostAccess::ReadOnly) => "host read-only by Landlock",
             Isolation::Landlock(HostAccess::Hidden) => "host hidden by Landlock",
+            Isolation::Container => "container",
             Isolation::Remote => "remote",
         })?;
         for path in &self.writable {

@@ -21,6 +21,7 @@ mod open;
 mod options;
 #[cfg(target_os = "linux")]
 mod placeholders;
+mod protected;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
@@ -29,6 +30,7 @@ mod seccomp;
 mod shown_dirs;
 
 pub(crate) use self::hosts::AllowedHosts;
+pub use self::protected::ProtectedPaths;
 #[cfg(target_os = "linux")]
 pub(crate) use self::proxy::{Proxy, offer_listener};
 
@@ -52,7 +54,7 @@ use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
 use super::process::{SpawnRequest, Spool, WorkingDir};
-use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, SharedDirs, Sink};
+use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Process, Sandbox, SandboxBackend, SharedDirs, Sink};
 use crate::error::Result;
 use crate::files::Digest;
 use crate::private_paths::resolved;
@@ -273,6 +275,11 @@ impl Isolated {
     }
 
     async fn run_in(&self, open: Arc<OpenIsolated>, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        self.request(&open, command).await?.run(sink).await
+    }
+
+    /// Returns the request to spawn a command.
+    async fn request<'a>(&self, open: &'a Arc<OpenIsolated>, command: &'a Command) -> Result<SpawnRequest<'a>> {
         let (root, cwd) = (open.clone(), command.cwd.clone());
         let cwd = run_blocking(move || {
             // Both are needed: a missing directory has a canonical name too, and the command enters it by that name.
@@ -287,7 +294,7 @@ impl Isolated {
         let mut added = if open.hosts.is_empty() { Vec::new() } else { proxy_variables() };
         let temp = open.temp.as_ref().map(|temp| temp.path().to_string_lossy().into_owned());
         added.extend(temp.map(|temp| ("TMPDIR".to_owned(), temp)));
-        let request = SpawnRequest {
+        Ok(SpawnRequest {
             command,
             env: environment(std::env::vars_os(), added.iter().chain(&self.options.env).chain(&command.env)),
             cwd,
@@ -298,8 +305,22 @@ impl Isolated {
             hosts: Some(&open.hosts).filter(|hosts| !hosts.is_empty()).cloned(),
             max_output_bytes: self.options.max_output_bytes,
             spool: self.spool.clone(),
-        };
-        request.run(sink).await
+        })
+    }
+
+    /// Opens the sandbox for a command.
+    async fn open_for(&self, command: &Command) -> Result<Arc<OpenIsolated>> {
+        // Landlock allows the files that are there when the command starts.
+        let is_usual = command.extra == ExtraAccess::default() && command.hidden.is_empty();
+        match is_usual && self.options.walls == Walls::Namespaces {
+            true => self.with_open(|open| Ok(open.clone())).await,
+            false => {
+                let mut options = self.options.with_extra(&command.extra)?;
+                options.hidden.extend(command.hidden.iter().cloned());
+                let state = self.state.clone();
+                run_blocking(move || options.open(&state).map(Arc::new)).await
+            }
+        }
     }
 }
 
@@ -334,17 +355,7 @@ impl SandboxBackend for Isolated {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        // Landlock allows the files that are there when the command starts.
-        let is_usual = command.extra == ExtraAccess::default() && command.hidden.is_empty();
-        let open = match is_usual && self.options.walls == Walls::Namespaces {
-            true => self.with_open(|open| Ok(open.clone())).await?,
-            false => {
-                let mut options = self.options.with_extra(&command.extra)?;
-                options.hidden.extend(command.hidden.iter().cloned());
-                let state = self.state.clone();
-                run_blocking(move || options.open(&state).map(Arc::new)).await?
-            }
-        };
+        let open = self.open_for(command).await?;
         #[cfg(target_os = "linux")]
         let _locks = {
             let open = open.clone();
@@ -361,6 +372,21 @@ impl SandboxBackend for Isolated {
             run_blocking(move || open.commit.as_ref().map_or(Ok(()), CommitDir::publish)).await?;
         }
         Ok(output)
+    }
+
+    async fn start(&self, command: &Command) -> Result<Process> {
+        // A commit is published when its command has ended, which this one may never do.
+        let mut command = command.clone();
+        command.extra.git = false;
+        let open = self.open_for(&command).await?;
+        #[cfg(target_os = "linux")]
+        let locks = {
+            let open = open.clone();
+            run_blocking(move || open.shared.as_ref().map(|shared| shared.lock()).transpose()).await?
+        };
+        #[cfg(not(target_os = "linux"))]
+        let locks = ();
+        self.request(&open, &command).await?.start((open.clone(), locks))
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {

@@ -70,8 +70,12 @@
 //! safe wrapper.
 
 #[cfg(all(unix, feature = "process"))]
+pub mod backend;
+#[cfg(all(unix, feature = "process"))]
 mod blocking;
 mod capabilities;
+#[cfg(all(unix, feature = "process"))]
+mod capture;
 #[cfg(all(unix, feature = "process"))]
 mod cgroups;
 mod command;
@@ -103,12 +107,15 @@ mod root;
 #[cfg(not(unix))]
 #[path = "root_unsupported.rs"]
 mod root;
+mod running_process;
 mod shared_dirs;
 mod temp_dir;
 #[cfg(all(unix, feature = "process"))]
 mod uri;
 
 pub use self::capabilities::{Capabilities, HostAccess, Isolation, Limit, Mechanism, Network};
+#[cfg(all(unix, feature = "process"))]
+pub use self::capture::{OutputCapture, OutputFiles};
 pub use self::command::{CapturedStream, Command, ExitStatus, ExtraAccess, Output, Sink, Stream};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::files::{ByteRange, Digest, DirEntry, FileKind, RATH_DIR, is_temporary_name};
@@ -121,6 +128,7 @@ pub use self::private_paths::{home_directories, own_data_directory, private_path
 pub use self::process::hide_environment;
 pub use self::registry::Registry;
 pub use self::root::Root;
+pub use self::running_process::{Process, ProcessControl, ProcessInput, ProcessOutput};
 pub use self::shared_dirs::{SharedDir, SharedDirs};
 pub use self::temp_dir::{TempDir, sweep_temporaries_blocking};
 
@@ -171,6 +179,15 @@ pub trait SandboxBackend: Send + Sync + 'static {
     ///
     /// When the future has completed or is dropped, no process of the command is left running.
     fn run(&self, command: &Command, sink: &mut Sink<'_>) -> impl Future<Output = Result<Output>> + Send;
+
+    /// Starts a command with open pipes: see [`Sandbox::start`]. The default starts nothing, and fails.
+    fn start(&self, command: &Command) -> impl Future<Output = Result<Process>> + Send {
+        let _ = command;
+        async move {
+            let message = format!("cannot start a process that stays: {} runs commands to their end only", self.uri());
+            Err(Error::new(ErrorKind::Unavailable, message).with_hint("its backend lacks `SandboxBackend::start`"))
+        }
+    }
 
     /// Reads a part of a file.
     fn read(&self, path: &str, range: ByteRange) -> impl Future<Output = Result<Vec<u8>>> + Send;
@@ -230,6 +247,18 @@ pub trait SandboxBackend: Send + Sync + 'static {
         None
     }
 
+    /// Returns a sandbox with the same settings and a workspace of its own, for a fork, if the workspace is no directory of this machine
+    /// and the backend can make another one. See [`Sandbox::for_fork`].
+    fn for_fork(&self, fork: &str, start: ForkStart) -> Option<Sandbox> {
+        let _ = (fork, start);
+        None
+    }
+
+    /// Ends what the sandbox and its forks keep running elsewhere, and waits until it has ended. See [`Sandbox::close`].
+    fn close(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// Returns a sandbox in another directory, as [`with_directory`](Self::with_directory) does, that shows directories of a workspace
     /// too; none if the backend cannot.
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {
@@ -261,6 +290,17 @@ pub trait SandboxBackend: Send + Sync + 'static {
     fn stage_in(&self, directory: &Path) {
         let _ = directory;
     }
+}
+
+/// The state of the workspace of a fork.
+///
+/// Passed to [`Sandbox::for_fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkStart {
+    /// It is made at the first use, and empty.
+    New,
+    /// It was made before, and has the files of the fork.
+    Existing,
 }
 
 impl Sandbox {
@@ -305,6 +345,14 @@ impl Sandbox {
     /// The returned output is the same as that of [`run`](Self::run).
     pub async fn run_streaming(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         self.0.run(command, sink).await
+    }
+
+    /// Starts a command with open pipes, behind the same walls as the commands that [`run`](Self::run) runs.
+    ///
+    /// The process lives until it ends or the returned value is dropped: neither the timeout of the command nor the limit on output
+    /// holds for it. See [`Process`] for an example.
+    pub async fn start(&self, command: &Command) -> Result<Process> {
+        self.0.start(command).await
     }
 
     /// Reads a part of a file.
@@ -374,6 +422,31 @@ impl Sandbox {
         self.0.with_directory(directory)
     }
 
+    /// Returns a sandbox with the same settings and a workspace of its own, if the workspace is no directory of this machine and the
+    /// backend can make another one. One name gives one sandbox, in later processes too.
+    ///
+    /// The workspace of a new fork is empty. That of an existing one is not made again: if it is gone, every use fails.
+    pub fn for_fork(&self, fork: &str, start: ForkStart) -> Option<Sandbox> {
+        self.0.for_fork(fork, start)
+    }
+
+    /// Ends what the sandbox and its forks keep running elsewhere, and waits until it has ended: a remote machine that was made for them
+    /// is removed, unless its settings say that it stays. Nothing can be done in them afterwards. The drop of the last handle does the
+    /// same without waiting. For a directory of this machine there is nothing to end.
+    ///
+    /// ```
+    /// # #[cfg(all(unix, feature = "process"))] {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> rath_sandbox::Result<()> {
+    /// rath_sandbox::Sandbox::local("./").close().await
+    /// # }
+    /// # main().expect("there is nothing to end");
+    /// # }
+    /// ```
+    pub async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+
     /// Returns a sandbox in another directory, as [`with_directory`](Self::with_directory) does, that shows directories of a workspace
     /// too: those that no version of its files holds. None if the backend cannot; one that cannot show directories may still keep the
     /// rest of the workspace out of sight, if `shared` names none.
@@ -440,6 +513,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 trait ErasedBackend: Send + Sync {
     fn uri(&self) -> &str;
     fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> BoxFuture<'a, Output>;
+    fn start<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Process>;
     fn read<'a>(&'a self, path: &'a str, range: ByteRange) -> BoxFuture<'a, Vec<u8>>;
     fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()>;
     fn remove<'a>(&'a self, path: &'a str) -> BoxFuture<'a, ()>;
@@ -451,6 +525,8 @@ trait ErasedBackend: Send + Sync {
     fn seen_at(&self) -> Option<&Path>;
     fn hidden(&self) -> &[PathBuf];
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
+    fn for_fork(&self, fork: &str, start: ForkStart) -> Option<Sandbox>;
+    fn close(&self) -> BoxFuture<'_, ()>;
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox>;
     fn can_show_dirs(&self) -> bool;
     fn read_only_dirs(&self) -> Vec<PathBuf>;
@@ -466,6 +542,10 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> BoxFuture<'a, Output> {
         Box::pin(SandboxBackend::run(self, command, sink))
+    }
+
+    fn start<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Process> {
+        Box::pin(SandboxBackend::start(self, command))
     }
 
     fn read<'a>(&'a self, path: &'a str, range: ByteRange) -> BoxFuture<'a, Vec<u8>> {
@@ -510,6 +590,14 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         SandboxBackend::with_directory(self, directory)
+    }
+
+    fn for_fork(&self, fork: &str, start: ForkStart) -> Option<Sandbox> {
+        SandboxBackend::for_fork(self, fork, start)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(SandboxBackend::close(self))
     }
 
     fn with_shared(&self, directory: &Path, shared: &SharedDirs) -> Option<Sandbox> {

@@ -10,16 +10,18 @@ use super::cgroups::Cgroups;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The requested limits.
+///
+/// Returned by [`UriOptions::limits`](crate::backend::UriOptions::limits).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Bytes of memory: of all processes of the sandbox in a control group, otherwise of each process.
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Processes and threads at the same time.
-    pub(crate) processes: Option<u64>,
+    pub processes: Option<u64>,
     /// Bytes of each file that is written.
-    pub(crate) file_size: Option<u64>,
+    pub file_size: Option<u64>,
     /// Processor time of each process.
-    pub(crate) cpu_time: Option<Duration>,
+    pub cpu_time: Option<Duration>,
 }
 
 /// The limits that are in force.

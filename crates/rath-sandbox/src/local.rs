@@ -1,5 +1,6 @@
 //! The `local` sandbox: ordinary processes of the user, in a directory of this machine.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::limits::{ActiveLimits, Limits, PidScope};
 use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::root::Root;
 use super::uri::{UriOptions, UriWriter, absolute};
-use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
+use super::{ByteRange, Command, DirEntry, Output, Process, Sandbox, SandboxBackend, Sink};
 use crate::error::Result;
 #[cfg(target_os = "linux")]
 use crate::error::{Error, ErrorKind};
@@ -51,7 +52,7 @@ struct OpenLocal {
 }
 
 /// The default limit on the output of a command, in bytes.
-pub(super) const DEFAULT_MAX_OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
+pub const DEFAULT_MAX_OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The options of a `local:` URI.
 const OPTIONS: &[&str] = &["memory", "processes", "file_size", "cpu_time", "output"];
@@ -143,6 +144,28 @@ impl Local {
         let (directory, limits, opened) = (self.directory.clone(), self.limits.clone(), self.opened.clone());
         run_blocking(move || work(&OpenLocal::get_or_open(&opened, &directory, &limits)?)).await
     }
+
+    /// Returns the open sandbox and the directory that a command starts in.
+    async fn open_for(&self, command: &Command) -> Result<(Arc<OpenLocal>, OwnedFd)> {
+        let cwd = command.cwd.clone();
+        self.with_open(move |open| Ok((open.clone(), open.root.open_directory(&cwd)?))).await
+    }
+
+    /// Returns the request to spawn a command.
+    fn request<'a>(&self, open: &'a OpenLocal, cwd: OwnedFd, command: &'a Command) -> SpawnRequest<'a> {
+        SpawnRequest {
+            command,
+            env: environment(std::env::vars_os(), self.env.iter().chain(&command.env)),
+            cwd: WorkingDir::Open(cwd),
+            rlimits: open.limits.rlimits.clone(),
+            cgroups: open.limits.cgroups(),
+            namespace: None,
+            confinement: None,
+            hosts: None,
+            max_output_bytes: self.max_output_bytes,
+            spool: self.spool.clone(),
+        }
+    }
 }
 
 impl OpenLocal {
@@ -174,21 +197,13 @@ impl SandboxBackend for Local {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        let cwd = command.cwd.clone();
-        let (open, cwd) = self.with_open(move |open| Ok((open.clone(), open.root.open_directory(&cwd)?))).await?;
-        let request = SpawnRequest {
-            command,
-            env: environment(std::env::vars_os(), self.env.iter().chain(&command.env)),
-            cwd: WorkingDir::Open(cwd),
-            rlimits: open.limits.rlimits.clone(),
-            cgroups: open.limits.cgroups(),
-            namespace: None,
-            confinement: None,
-            hosts: None,
-            max_output_bytes: self.max_output_bytes,
-            spool: self.spool.clone(),
-        };
-        request.run(sink).await
+        let (open, cwd) = self.open_for(command).await?;
+        self.request(&open, cwd, command).run(sink).await
+    }
+
+    async fn start(&self, command: &Command) -> Result<Process> {
+        let (open, cwd) = self.open_for(command).await?;
+        self.request(&open, cwd, command).start(open.clone())
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {

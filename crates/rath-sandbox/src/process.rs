@@ -1,5 +1,7 @@
 //! Running a command and all its processes to their end.
 
+#[cfg(target_os = "linux")]
+mod long_lived;
 mod output;
 #[cfg(target_os = "linux")]
 mod own_environment;
@@ -12,7 +14,7 @@ mod supervisor;
 #[cfg(target_os = "linux")]
 mod tag;
 
-pub(crate) use self::output::Spool;
+pub use self::output::{Spool, StreamCapture};
 #[cfg(target_os = "linux")]
 pub use self::own_environment::hide_environment;
 #[cfg(target_os = "linux")]
@@ -65,5 +67,11 @@ impl SpawnRequest<'_> {
     pub(crate) async fn run(self, _: &mut super::Sink<'_>) -> crate::Result<super::Output> {
         let name = self.command.argv.first().cloned().unwrap_or_default();
         Err(crate::Error::needs_platform(format_args!("running `{name}`"), "Linux"))
+    }
+
+    /// Fails, for the same reason.
+    pub(crate) fn start(self, _: impl Send + 'static) -> crate::Result<super::Process> {
+        let name = self.command.argv.first().cloned().unwrap_or_default();
+        Err(crate::Error::needs_platform(format_args!("starting `{name}`"), "Linux"))
     }
 }

@@ -87,8 +87,7 @@ impl Root {
     }
 
     /// Returns the root without these files and directories. The paths are absolute and without links, and need not exist.
-    #[cfg(all(target_os = "linux", feature = "process"))]
-    pub(crate) fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Root {
+    pub fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Root {
         let inside = paths.into_iter().filter_map(|path| Some(path_names(path.strip_prefix(&self.path).ok()?)));
         self.hidden = inside.filter(|names| !names.is_empty()).collect();
         self
@@ -129,7 +128,7 @@ impl Root {
 
     /// Writes a file as [`write`](Self::write) does, unless the flag is set before the new file gets its name. The temporary file is
     /// created in `staging` if possible, and beside the file otherwise.
-    pub(crate) fn write_unless(
+    pub fn write_unless(
         &self,
         path: &str,
         bytes: &[u8],

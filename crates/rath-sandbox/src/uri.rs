@@ -9,16 +9,19 @@ use std::time::Duration;
 use super::limits::Limits;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The directory and the options of a URI.
-pub(super) struct UriOptions<'a> {
+/// The directory, or another target, and the options of a URI.
+///
+/// See [`crate::backend`] for an example.
+pub struct UriOptions<'a> {
     kind: &'static str,
-    pub(super) directory: PathBuf,
+    /// The part before the options: a directory, unless the kind says otherwise.
+    pub directory: PathBuf,
     options: Vec<(&'a str, OsString)>,
 }
 
 impl<'a> UriOptions<'a> {
     /// Parses the part of a URI after the colon. Fails on an option that is not in `known`.
-    pub(super) fn parse(kind: &'static str, rest: &'a str, known: &'static [&'static str]) -> Result<Self> {
+    pub fn parse(kind: &'static str, rest: &'a str, known: &'static [&'static str]) -> Result<Self> {
         let (directory, options) = rest.split_once('?').unwrap_or((rest, ""));
         let directory = PathBuf::from(decode(if directory.is_empty() { "./" } else { directory }));
         let mut parsed = UriOptions { kind, directory, options: Vec::new() };
@@ -37,34 +40,34 @@ impl<'a> UriOptions<'a> {
     }
 
     /// Returns the values of the options with this name, in the order of the URI.
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    pub fn all(&self, name: &str) -> impl Iterator<Item = Cow<'_, str>> {
         self.paths(name).map(Path::to_string_lossy)
     }
 
     /// Returns the values of the options with this name as paths, in the order of the URI.
-    pub(super) fn paths(&self, name: &str) -> impl Iterator<Item = &Path> {
+    pub fn paths(&self, name: &str) -> impl Iterator<Item = &Path> {
         self.options.iter().filter(move |(one, _)| *one == name).map(|(_, value)| Path::new(value))
     }
 
     /// Parses an option that is one of several words.
-    pub(super) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Result<Option<T>> {
+    pub fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Result<Option<T>> {
         self.parse_last(name, &words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or "), |value| {
             words.iter().find(|(word, _)| *word == value).map(|(_, value)| *value)
         })
     }
 
     /// Parses an option that is a number of bytes.
-    pub(super) fn bytes(&self, name: &str) -> Result<Option<u64>> {
+    pub fn bytes(&self, name: &str) -> Result<Option<u64>> {
         self.parse_last(name, "a number of bytes such as `512m` or `4g`", parse_bytes)
     }
 
     /// Parses an option that is a number above zero.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>> {
+    pub fn number(&self, name: &str) -> Result<Option<u64>> {
         self.parse_last(name, "a number above zero", |value| u64::from_str(value).ok().filter(|number| *number > 0))
     }
 
     /// Parses the options that are limits.
-    pub(super) fn limits(&self) -> Result<Limits> {
+    pub fn limits(&self) -> Result<Limits> {
         let time = self.parse_last("cpu_time", "a number of seconds such as `30s`", |value| {
             u64::from_str(value.strip_suffix('s')?).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
         })?;
@@ -77,7 +80,7 @@ impl<'a> UriOptions<'a> {
     }
 
     /// Parses the last option with this name. `wanted` describes a valid value in the error message.
-    fn parse_last<T>(&self, name: &str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+    pub fn parse_last<T>(&self, name: &str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.all(name).last() else { return Ok(None) };
         parse(&value).map(Some).ok_or_else(|| {
             let kind = self.kind;
@@ -90,27 +93,32 @@ impl<'a> UriOptions<'a> {
 }
 
 /// Returns a path as a URI names it: absolute, so that the URI opens the same directory from everywhere.
-pub(super) fn absolute(path: impl Into<PathBuf>) -> PathBuf {
+///
+/// See [`crate::backend`] for an example.
+pub fn absolute(path: impl Into<PathBuf>) -> PathBuf {
     let path = path.into();
     // Without a slash at the end.
     std::path::absolute(&path).map_or(path, |absolute| absolute.components().collect())
 }
 
 /// A URI that is being written, and the separator before its next option.
-pub(super) struct UriWriter(String, char);
+///
+/// See [`crate::backend`] for an example.
+pub struct UriWriter(String, char);
 
 impl UriWriter {
-    pub(super) fn new(kind: &str, directory: &Path) -> Self {
+    /// Begins the URI of a directory, or of another target.
+    pub fn new(kind: &str, directory: &Path) -> Self {
         UriWriter(format!("{kind}:{}", encode(directory.as_os_str())), '?')
     }
 
     /// Appends an option, if it has a value.
-    pub(super) fn option(&mut self, name: &str, value: Option<impl ToString>) {
+    pub fn option(&mut self, name: &str, value: Option<impl ToString>) {
         self.path(name, value.map(|value| value.to_string()));
     }
 
     /// Appends an option that is a path, if it has a value.
-    pub(super) fn path(&mut self, name: &str, value: Option<impl AsRef<OsStr>>) {
+    pub fn path(&mut self, name: &str, value: Option<impl AsRef<OsStr>>) {
         if let Some(value) = value {
             let separator = std::mem::replace(&mut self.1, '&');
             self.0.push_str(&format!("{separator}{name}={}", encode(value.as_ref())));
@@ -118,21 +126,22 @@ impl UriWriter {
     }
 
     /// Appends one option for each path.
-    pub(super) fn paths(&mut self, name: &str, paths: &[PathBuf]) {
+    pub fn paths(&mut self, name: &str, paths: &[PathBuf]) {
         for path in paths {
             self.path(name, Some(path));
         }
     }
 
     /// Appends the limits that are set.
-    pub(super) fn limits(&mut self, limits: &Limits) {
+    pub fn limits(&mut self, limits: &Limits) {
         self.option("memory", limits.memory.map(format_bytes));
         self.option("processes", limits.processes);
         self.option("file_size", limits.file_size.map(format_bytes));
         self.option("cpu_time", limits.cpu_time.map(|time| format!("{}s", time.as_secs().max(1))));
     }
 
-    pub(super) fn finish(self) -> String {
+    /// Returns the URI.
+    pub fn finish(self) -> String {
         self.0
     }
 }

@@ -9,6 +9,12 @@
 //! conforms(&mut open);
 //! ```
 
+mod body;
+mod http;
 pub mod memory;
+#[cfg(unix)]
+pub mod opensandbox;
+pub mod openviking;
+pub mod record;
 pub mod sandbox;
 pub mod store;

@@ -1,7 +1,7 @@
 //! The promises that every memory keeps.
 
 use rath::Memory;
-use rath::memory::{Forget, Lookup, Note, NoteId, NotePath, Position, Query, Source};
+use rath::memory::{Forget, Lookup, MemoryErrorKind, Note, NoteId, NotePath, Position, Query, Source};
 
 /// An empty memory for one promise, which can be opened again and again.
 pub struct MemoryCase(Box<dyn FnMut() -> Memory>);
@@ -51,7 +51,9 @@ fn empty(case: &mut MemoryCase) {
     assert!(found(&memory, "anything").is_empty());
     assert!(listed(&memory).is_empty());
     assert_eq!(wait(memory.read(&id("never"))).expect("read"), Lookup::Unknown);
-    assert!(wait(memory.forget(&[id("never")])).expect("forgotten").is_empty());
+    if can_forget(&memory) {
+        assert!(wait(memory.forget(&[id("never")])).expect("forgotten").is_empty());
+    }
     assert!(!memory.uri().is_empty());
 }
 
@@ -104,6 +106,9 @@ fn versions(case: &mut MemoryCase) {
     let Lookup::Note(note) = wait(memory.read(&new)).expect("read") else { panic!("the new version is there") };
     assert_eq!(note.replaces, Some(id("gate")));
     assert!(matches!(wait(memory.read(&id("gate"))).expect("read"), Lookup::Note(_)), "the old version is kept");
+    if !can_forget(&memory) {
+        return;
+    }
     wait(memory.forget(&[new])).expect("forgotten");
     assert!(found(&memory, "gate").is_empty(), "the old version does not come back");
 }
@@ -112,6 +117,10 @@ fn forgets(case: &mut MemoryCase) {
     let memory = case.open();
     remember(&memory, "gate", "The gate opens at nine.");
     remember(&memory, "door", "The door opens at eight.");
+    if !can_forget(&memory) {
+        assert_eq!(listed(&memory), ["gate", "door"], "what cannot be forgotten stays");
+        return;
+    }
     let of_session = Note::with_id(id("said"), scope("session"), "The gate is red.");
     wait(memory.remember(of_session.at(50).source(Source::new("s", Vec::new())))).expect("durable");
     assert_eq!(wait(memory.forget(&[id("gate")])).expect("forgotten"), [id("gate")]);
@@ -135,6 +144,9 @@ fn forgets(case: &mut MemoryCase) {
 fn stays_forgotten(case: &mut MemoryCase) {
     let memory = case.open();
     remember(&memory, "gate", "The gate opens at nine.");
+    if !can_forget(&memory) {
+        return;
+    }
     wait(memory.forget(&[id("gate")])).expect("forgotten");
     remember(&memory, "gate", "The gate opens at nine.");
     assert!(found(&memory, "gate").is_empty() && listed(&memory).is_empty());
@@ -180,6 +192,23 @@ fn positions(case: &mut MemoryCase) {
     assert_eq!(ask(Query::new("gate").as_of(position)), ["before"]);
     assert_eq!(ask(Query::new("gate").session("s", vec![id("mine")])), ["after", "before", "mine"]);
     assert_eq!(ask(Query::new("gate").session("s", vec![id("mine")]).as_of(position)), ["before", "mine"]);
+}
+
+/// Returns true if a memory can forget. One that cannot has to say so whenever it is asked to, and why.
+fn can_forget(memory: &Memory) -> bool {
+    if !memory.capabilities().forgets {
+        for what in [
+            Forget::Notes(vec![id("gate")]),
+            Forget::OfSession("s".to_owned()),
+            Forget::SaidBefore(9),
+            Forget::Expired(9),
+        ] {
+            let error = wait(memory.forget_where(&what)).expect_err("it cannot forget");
+            assert_eq!(error.kind(), MemoryErrorKind::Unsupported, "{error}");
+            assert!(error.message().contains("cannot forget"), "{error}");
+        }
+    }
+    memory.capabilities().forgets
 }
 
 fn remember(memory: &Memory, name: &str, text: &str) {

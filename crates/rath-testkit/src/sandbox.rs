@@ -283,9 +283,24 @@ fn concurrent_commands(case: &SandboxCase) {
 }
 
 fn secrets(case: &SandboxCase) {
-    // Only these variables may be in the environment, and none of the others of this program.
-    let known =
-        ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "PWD", "SHLVL", "OLDPWD", "_"];
+    // Only these variables may be in the environment, and none of the others of this program. By the last one, the processes of a
+    // command are found elsewhere.
+    let known = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TERM",
+        "TZ",
+        "PWD",
+        "SHLVL",
+        "OLDPWD",
+        "_",
+        "RATH_COMMAND",
+    ];
     let output = case.sh("env -0 2>/dev/null || env");
     for variable in stdout(&output).split(['\0', '\n']).filter_map(|line| Some(line.split_once('=')?.0)) {
         assert!(known.contains(&variable) || variable.starts_with("LC_"), "`{variable}` was inherited");

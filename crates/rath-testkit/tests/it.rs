@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use rath::memory::{MemoryErrorKind, Note, OpenViking};
 use rath::sandbox::{
     ByteRange, Command, DirEntry, Error, ErrorKind, Isolated, Local, Output, Result, Sandbox, SandboxBackend, Sink,
 };
 use rath::{Memory, Store};
 use rath_testkit::memory::{self, MemoryCase};
+use rath_testkit::openviking::StandInViking;
 use rath_testkit::sandbox;
 use rath_testkit::store::{StoreCase, conforms};
 
@@ -165,4 +167,54 @@ fn a_memory_in_the_process_keeps_its_promises() {
 fn open_memory(uri: &str) -> Memory {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(Memory::open(uri)).expect("a memory")
+}
+
+#[test]
+fn a_memory_in_openviking_keeps_its_promises() {
+    memory::conforms(&mut || {
+        let service = StandInViking::start();
+        MemoryCase::new(move || viking(&service))
+    });
+}
+
+fn viking(service: &StandInViking) -> Memory {
+    Memory::new(OpenViking::new(service.address()).expect("an address").key(service.key()).min_score(0.1))
+}
+
+#[test]
+fn what_openviking_refuses_is_said_without_the_key() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let service = StandInViking::start();
+    let wrong = Memory::new(OpenViking::new(service.address()).expect("an address").key("wrong-key-17"));
+    let error = runtime.block_on(wrong.recall("gate")).expect_err("refused");
+    assert!(
+        error.message().contains("401") && error.hint().is_some_and(|hint| hint.contains("OPENVIKING_API_KEY")),
+        "{error:?}"
+    );
+    let memory = viking(&service);
+    for (status, kind) in [(500, MemoryErrorKind::Other), (503, MemoryErrorKind::Busy), (422, MemoryErrorKind::Invalid)]
+    {
+        service.fail(Some(status));
+        let error = runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect_err("refused");
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains("[key]") && !format!("{error:?}").contains(service.key()), "{error:?}");
+        assert!(!error.message().contains('\u{7}'), "{error:?}");
+    }
+    service.fail(None);
+    // A file of another program is no note, and one of a newer version is not lost.
+    runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
+    service.put("viking://resources/rath-notes/readme.md", "The gate of others.");
+    let found = runtime.block_on(memory.recall("gate")).expect("an answer");
+    assert_eq!(found.len(), 1);
+    let as_of = rath::memory::Query::new("gate").as_of(rath::memory::Position(1));
+    let error = runtime.block_on(memory.recall(as_of)).expect_err("it has no positions");
+    assert_eq!(error.kind(), MemoryErrorKind::Unsupported);
+    assert_eq!(service.writes(), 1);
+    drop(service);
+    let error = runtime.block_on(memory.recall("gate")).expect_err("it is gone");
+    assert_eq!(error.kind(), MemoryErrorKind::Connection, "{error}");
+    for address in ["", "x", "ftp://a", "http://user:pw@a", "http://a?key=secret"] {
+        let error = runtime.block_on(Memory::open(&format!("openviking:{address}"))).expect_err("refused");
+        assert!(!format!("{error:?}").contains("secret") && error.kind() == MemoryErrorKind::Invalid, "{error:?}");
+    }
 }

@@ -9,6 +9,7 @@ mod answer;
 mod compressor;
 mod extract;
 mod fork_join;
+mod listed_tools;
 mod module;
 mod remember;
 mod running;

@@ -7,6 +7,8 @@
 mod in_process;
 #[cfg(feature = "sqlite")]
 mod local;
+#[cfg(feature = "http")]
+mod openviking;
 #[cfg(all(feature = "http", feature = "sqlite"))]
 mod vectors;
 
@@ -22,6 +24,8 @@ pub use rath_memory::{Hit, Lookup, MAX_ID_BYTES, Note, NoteId, NotePath, Positio
 use self::in_process::InProcess;
 #[cfg(feature = "sqlite")]
 pub use self::local::LocalMemory;
+#[cfg(feature = "http")]
+pub use self::openviking::OpenViking;
 use crate::error::plane_error;
 
 plane_error! {
@@ -45,6 +49,8 @@ plane_error! {
         Damaged => Damaged,
         /// A note, a path or a URI is not valid.
         Invalid => Arguments,
+        /// This kind of memory cannot do it: see [`Memory::capabilities`].
+        Unsupported => Memory,
         /// Any other failure to read or write the memory.
         Other => Memory,
     }
@@ -125,6 +131,23 @@ pub enum Forget {
     Beyond(Size),
 }
 
+/// The operations that not every kind of memory can do.
+///
+/// Returned by [`Memory::capabilities`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryCapabilities {
+    /// True if notes can be forgotten for good. Otherwise [`Memory::forget`] fails with an error of the kind
+    /// [`Unsupported`](MemoryErrorKind::Unsupported).
+    pub forgets: bool,
+}
+
+impl Default for MemoryCapabilities {
+    /// Returns the capabilities of a memory that can do everything.
+    fn default() -> Self {
+        MemoryCapabilities { forgets: true }
+    }
+}
+
 /// The trait that the author of a memory implements.
 ///
 /// ```
@@ -180,6 +203,11 @@ pub trait MemoryBackend: Send + Sync + 'static {
         None
     }
 
+    /// Returns what the memory can do.
+    fn capabilities(&self) -> MemoryCapabilities {
+        MemoryCapabilities::default()
+    }
+
     /// Writes notes, all or none, and returns the position after them. They are durable when this returns.
     ///
     /// A note whose id is known, or was forgotten, is not written again. A memory without positions returns None.
@@ -207,10 +235,12 @@ pub trait MemoryBackend: Send + Sync + 'static {
 }
 
 /// The kinds of memory that a URI can name.
-#[cfg(feature = "sqlite")]
-const KINDS: &str = "local, process";
-#[cfg(not(feature = "sqlite"))]
-const KINDS: &str = "process";
+const KINDS: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "http")) {
+    (true, true) => "local, process, openviking",
+    (true, false) => "local, process",
+    (false, true) => "process, openviking",
+    (false, false) => "process",
+};
 
 impl Memory {
     /// Creates a memory with this backend.
@@ -223,9 +253,10 @@ impl Memory {
         Memory::new(InProcess::new(name))
     }
 
-    /// Opens the memory that a URI names: `local:DIRECTORY` or `process:NAME`.
+    /// Opens the memory that a URI names: `local:DIRECTORY`, `process:NAME` or `openviking:http://HOST:PORT`.
     ///
-    /// A local memory is created if it does not exist.
+    /// A local memory is created if it does not exist. The key for an OpenViking service is that in `OPENVIKING_API_KEY`, so the URI has to
+    /// come from the user.
     pub async fn open(uri: &str) -> Result<Self, MemoryError> {
         let Some((scheme, rest)) = uri.split_once(':') else {
             let error = MemoryError::new(MemoryErrorKind::Invalid, format!("wanted a memory, found `{uri}`"));
@@ -235,11 +266,20 @@ impl Memory {
             #[cfg(feature = "sqlite")]
             "local" => LocalMemory::open(rest).await.map(Memory::new),
             "process" => Ok(Memory::in_process(rest)),
+            #[cfg(feature = "http")]
+            "openviking" => OpenViking::from_env(rest).map(Memory::new),
             _ => {
                 let message = format!("unknown kind of memory `{scheme}`; known: {KINDS}");
                 let error = MemoryError::new(MemoryErrorKind::Invalid, message);
-                let needs_feature = !cfg!(feature = "sqlite") && scheme == "local";
-                Err(if needs_feature { error.with_hint("build rath with its feature `sqlite`") } else { error })
+                let needed = match scheme {
+                    "local" => Some("sqlite"),
+                    "openviking" => Some("http"),
+                    _ => None,
+                };
+                Err(match needed {
+                    Some(feature) => error.with_hint(format!("build rath with its feature `{feature}`")),
+                    None => error,
+                })
             }
         }
     }
@@ -252,6 +292,11 @@ impl Memory {
     /// Returns the directory of a memory that has files on this machine.
     pub fn directory(&self) -> Option<&Path> {
         self.0.directory()
+    }
+
+    /// Returns what the memory can do.
+    pub fn capabilities(&self) -> MemoryCapabilities {
+        self.0.capabilities()
     }
 
     /// Writes a note, and returns its id. It is durable when this returns.
@@ -328,7 +373,7 @@ impl fmt::Debug for Memory {
 impl From<NoteError> for MemoryError {
     fn from(error: NoteError) -> Self {
         let kind = match error {
-            NoteError::Io(_) => MemoryErrorKind::Io,
+            NoteError::Io(_) | NoteError::Unwritable(_) => MemoryErrorKind::Io,
             NoteError::Busy => MemoryErrorKind::Busy,
             NoteError::Damaged(_) => MemoryErrorKind::Damaged,
             NoteError::Invalid(_) => MemoryErrorKind::Invalid,
@@ -356,6 +401,7 @@ type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> +
 trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
     fn directory(&self) -> Option<&Path>;
+    fn capabilities(&self) -> MemoryCapabilities;
     fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>>;
     fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>>;
     fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Hits>;
@@ -376,6 +422,10 @@ impl<B: MemoryBackend> ErasedMemory for B {
 
     fn directory(&self) -> Option<&Path> {
         MemoryBackend::directory(self)
+    }
+
+    fn capabilities(&self) -> MemoryCapabilities {
+        MemoryBackend::capabilities(self)
     }
 
     fn remember<'a>(&'a self, notes: &'a [Note]) -> MemoryFuture<'a, Option<Position>> {

@@ -111,12 +111,26 @@ impl<'a> ReplayBuilder<'a> {
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };
         driver.drive(session.head()).await;
         let cuts = driver.cuts;
-        let (requests, differences) = (replay.requests(), replay.call_differences());
+        let (requests, forgotten_requests) = (replay.requests(), replay.forgotten_requests());
+        let differences = replay.call_differences();
         // The replay has stopped at a call that differs, which is reported as that.
         let divergence = replay.divergence().filter(|_| !stops_at_difference || differences.is_empty());
+        let divergence = divergence.map(|divergence| match replay.first_forgotten() {
+            Some(forgotten) => divergence.after_forgotten(forgotten),
+            None => divergence,
+        });
         let calls = makes_calls.then(|| replay.same_calls());
         let steps = lineage.walk().into_iter().filter(|step| replay.is_reached(step.id())).count() as u64;
-        Ok(ReplayReport { head: session.head().map(Step::id), steps, requests, calls, cuts, differences, divergence })
+        Ok(ReplayReport {
+            head: session.head().map(Step::id),
+            steps,
+            requests,
+            forgotten_requests,
+            calls,
+            cuts,
+            differences,
+            divergence,
+        })
     }
 }
 
@@ -141,6 +155,8 @@ pub struct ReplayReport {
     pub steps: u64,
     /// The number of requests that were rendered again, each equal to the recorded one byte for byte.
     pub requests: u64,
+    /// The number of requests that cannot be compared: a text before them was forgotten.
+    pub forgotten_requests: u64,
     /// The number of calls that did the same as when they were recorded, and of the files that they changed; none if no call was
     /// made again.
     pub calls: Option<(u64, u64)>,
@@ -166,7 +182,7 @@ impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CallDifference::write_all(&self.differences, f)?;
         self.divergence.iter().try_for_each(|divergence| writeln!(f, "{divergence}"))?;
-        let compared = Compared { requests: self.requests, forgotten: 0, calls: self.calls };
+        let compared = Compared { requests: self.requests, forgotten: self.forgotten_requests, calls: self.calls };
         let rest = match &self.divergence {
             Some(_) => ComparisonEnd::Divergence,
             None if self.differences.is_empty() => ComparisonEnd::Nothing,

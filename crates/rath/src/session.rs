@@ -30,6 +30,7 @@ mod update_note;
 mod version_folders;
 mod versions;
 mod work_lock;
+mod write_turn;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -81,6 +82,7 @@ pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
 pub(crate) use version_folders::{open_versions, versions_in};
 pub(crate) use versions::lossy_path;
 pub(crate) use work_lock::WorkLock;
+pub(crate) use write_turn::{WriteGuard, WriteTurn};
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.
 ///
@@ -472,10 +474,15 @@ impl Session {
         session
     }
 
+    /// Returns true if the text of a step was forgotten.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.record.newest_first().any(|step| step.withheld().is_some())
+    }
+
     /// Appends a copy of a recorded step, with its usage.
     pub(crate) fn append_recorded(&mut self, step: &Step) {
         // A chunk that this version cannot write byte for byte would get another id.
-        if let Cow::Borrowed(_) = step.json() {
+        if matches!(step.json(), Cow::Borrowed(_)) || step.withheld().is_some() {
             self.begin();
             self.branch.count_forks_anew();
             self.record = Record::at(step.clone());
@@ -540,6 +547,13 @@ impl Session {
         self.live.secrets.hide_in(&mut chunk);
         let (step, json) = self.record.push_with_json(chunk, stamp);
         let step = step.clone();
+        let replay = self.live.replay.as_ref();
+        if let Some(recorded) = replay.and_then(|replay| replay.forgotten_instead_of(&step, &json)).cloned() {
+            self.record = Record::at(recorded.clone());
+            let id = recorded.id();
+            self.publish(recorded);
+            return id;
+        }
         let id = step.id();
         self.publish_with_json(step, Some(json));
         id

@@ -12,6 +12,7 @@ mod read_output;
 mod round;
 mod schedule;
 mod schema;
+mod source;
 
 use std::fmt;
 use std::future::Future;
@@ -23,13 +24,16 @@ use rath_record::chunk::ToolSpec;
 use serde_json::Value;
 
 pub use context::ToolCx;
+pub use hiding::hidden_files_blocking;
 pub use output::Output;
 pub use schedule::{Access, Touch};
+pub use source::{ToolListing, ToolSource};
 
 pub(crate) use check::ArgumentChecker;
 pub(crate) use output::READ_OUTPUT;
 pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{OutputVisibility, Toolbox, never_made, repeat_call, run_calls};
+pub(crate) use source::{ErasedSource, RecordedTool, TOOLS_NOTE, add_listed, describe_changes};
 
 use crate::error::ErrorKind;
 use crate::policy::Use;
@@ -177,6 +181,12 @@ impl Tools {
         self
     }
 
+    /// Adds the tools of another list.
+    pub fn and(mut self, others: Tools) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
     /// Keeps the tools whose name the predicate accepts.
     pub fn only(mut self, predicate: impl Fn(&str) -> bool) -> Self {
         self.0.retain(|tool| predicate(tool.name()));
@@ -186,6 +196,42 @@ impl Tools {
     /// Returns the names of the tools.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(ToolHandle::name)
+    }
+
+    /// Returns what models read about the tools.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.0.iter().map(ToolHandle::spec)
+    }
+
+    /// Makes the call of a context with the tool that it names, to test tools with: agents record the calls that they make.
+    ///
+    /// ```
+    /// use rath::chunk::Call;
+    /// use rath::prelude::*;
+    /// use rath::tool::Tools;
+    ///
+    /// /// Double a number.
+    /// #[tool]
+    /// async fn double(number: u32) -> u32 {
+    ///     2 * number
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> rath::Result<()> {
+    /// let cx = ToolCx::new(Session::user("Double it."), Call::new("c1", "double", r#"{"number": 4}"#));
+    /// assert_eq!(Tools::default().tool(double).call(&cx).await?.text, "8");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call(&self, cx: &ToolCx) -> Result<Output> {
+        let call = cx.call();
+        let unknown = || Error::new(ErrorKind::Tool, format_args!("unknown tool `{}`", call.tool));
+        let tool = self.0.iter().find(|tool| tool.name() == &*call.tool).ok_or_else(unknown)?;
+        let invalid = |problem: String| Error::new(ErrorKind::Arguments, problem);
+        let text = call.arguments.as_str().unwrap_or_default();
+        let arguments = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        tool.check(&arguments).map_err(invalid)?;
+        tool.tool().call(cx, arguments).await
     }
 
     pub(crate) fn into_handles(self) -> Vec<ToolHandle> {

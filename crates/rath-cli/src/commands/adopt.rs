@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
     }
     let sandbox = match args.sandbox.as_str() {
         "none" => None,
-        uri => Some(Sandbox::open(uri).map_err(|error| Failure::from(error).with_exit(Exit::Usage))?),
+        uri => Some(sandboxes::open(uri).map_err(|error| Failure::from(error).with_exit(Exit::Usage))?),
     };
     if let Some(sandbox) = &sandbox {
         sandboxes::print_sandbox(sandbox, true).await?;

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     loaded.require_files()?;
     loaded.require_own()?;
     // Commands see each copy at the path of the session's directory.
-    let place = loaded.session.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+    let place = loaded.session.place().and_then(|place| sandboxes::open(place.as_str()).ok());
     let directory = place.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new("."));
     let sandbox = sandboxes::strict_sandbox(&loaded, args.sandbox.as_deref(), directory).await?;
     sandboxes::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;

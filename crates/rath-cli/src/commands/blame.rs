@@ -9,7 +9,7 @@ use rath::{Certainty, Line, Origin};
 use serde_json::json;
 
 use crate::output::{self, BRANCH, CommandResult, Failure};
-use crate::sessions::{self, StoreArg};
+use crate::sessions::{self, LoadedSession, StoreArg};
 
 /// Show which tool call wrote each line of a file
 ///
@@ -33,11 +33,25 @@ pub(crate) struct BlameArgs {
 pub(crate) async fn run(args: &BlameArgs) -> CommandResult {
     let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store).await?;
     let exit = loaded.warn();
-    loaded.require_files()?;
     let (path, wanted) = match args.path.rsplit_once(':').map(|(path, line)| (path, line.parse::<usize>())) {
         Some((path, Ok(line))) => (path, Some(line)),
         _ => (args.path.as_str(), None),
     };
+    let lines = find_lines(&loaded, path, wanted).await?;
+    match args.json {
+        true => output::data(|out| write_json(out, &lines))?,
+        false => output::text(|out| print(out, &lines, wanted.is_some()))?,
+    }
+    Ok(exit)
+}
+
+/// Finds the origin of the lines of a file, or of one line, each with its number.
+pub(super) async fn find_lines(
+    loaded: &LoadedSession,
+    path: &str,
+    wanted: Option<usize>,
+) -> Result<Vec<(Line, usize)>, Failure> {
+    loaded.require_files()?;
     let Some(blame) = loaded.session.blame(path).await? else {
         let message = format!("there is no file `{path}` in session {}", loaded.name());
         let hint = "name it relative to the session's directory; ignored files are not recorded";
@@ -48,17 +62,18 @@ pub(crate) async fn run(args: &BlameArgs) -> CommandResult {
         let message = format!("there is no line {line} in `{path}`, which has {lines}");
         return Err(Failure::new(message, "lines are counted from 1"));
     }
-    let lines = blame.lines.iter().zip(1..).filter(|(_, number)| wanted.is_none_or(|wanted| wanted == *number));
-    let lines: Vec<_> = lines.collect();
-    if args.json {
-        output::data(|out| {
-            lines.iter().try_for_each(|(line, number)| output::json_line(out, &as_json(line, *number)))
-        })?;
-    } else {
-        let with_details = wanted.is_some();
-        output::text(|out| lines.iter().try_for_each(|(line, number)| print(out, line, *number, with_details)))?;
-    }
-    Ok(exit)
+    let lines = blame.lines.into_iter().zip(1..).filter(|(_, number)| wanted.is_none_or(|wanted| wanted == *number));
+    Ok(lines.collect())
+}
+
+/// Prints lines with their origins.
+pub(super) fn print(out: &mut dyn Write, lines: &[(Line, usize)], with_details: bool) -> io::Result<()> {
+    lines.iter().try_for_each(|(line, number)| print_line(out, line, *number, with_details))
+}
+
+/// Writes lines with their origins, one JSON line for each.
+pub(super) fn write_json(out: &mut dyn Write, lines: &[(Line, usize)]) -> io::Result<()> {
+    lines.iter().try_for_each(|(line, number)| output::json_line(out, &as_json(line, *number)))
 }
 
 fn as_json(line: &Line, number: usize) -> serde_json::Value {
@@ -81,7 +96,7 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
     })
 }
 
-fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) -> io::Result<()> {
+fn print_line(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) -> io::Result<()> {
     let author = match &line.origin {
         Origin::Before => "before the session".to_owned(),
         Origin::Outside => "outside the agent".to_owned(),

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let session = loaded.accept_file_changes(resumed)?;
     let mut session = session.hiding(agent::secrets());
     if let Some(place) = session.place() {
-        let (sandbox, directory) = (rath::Sandbox::open(place.as_str())?, session.working_directory().await);
+        let (sandbox, directory) = (sandboxes::open(place.as_str())?, session.working_directory().await);
         sandboxes::print_sandbox_with(&sandbox, directory.as_deref(), true, "").await?;
     }
     let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;

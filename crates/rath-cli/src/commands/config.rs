@@ -5,7 +5,7 @@ use std::path::Path;
 use rath::policy::Mode;
 use rath::record::draw::one_line;
 
-use crate::configuration::{self, ConfigFile, Permissions, Trust, trust_project, user_file};
+use crate::configuration::{self, ConfigFile, FileState, McpFiles, Permissions, Trust, trust_project, user_file};
 use crate::output::{self, CommandResult, Exit};
 
 /// Show what is configured, or accept the file of a project
@@ -36,6 +36,9 @@ use crate::output::{self, CommandResult, Exit};
 ///   outside PATH        an absolute path outside of the directory
 ///   server NAME         an MCP server
 ///
+/// MCP servers are in `~/.config/rath/mcp.json`, and in `.mcp.json` in the
+/// directory of a project: see `rath mcp ls --help`.
+///
 /// A rule that denies comes first, then one that asks, then one that allows. A
 /// project's file can only make things stricter, until you accept it.
 #[derive(clap::Args)]
@@ -49,7 +52,7 @@ pub(crate) struct ConfigArgs {
 enum ConfigAction {
     /// Show what is in force here, and where it comes from (the default)
     Show,
-    /// Accept what the project's `rath.toml` says now. If the file changes, it is not accepted any longer
+    /// Accept what the project's `rath.toml` and `.mcp.json` say now. A file that changes is not accepted any longer
     Trust,
 }
 
@@ -57,8 +60,9 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
     match args.action {
         None | Some(ConfigAction::Show) => show(),
         Some(ConfigAction::Trust) => {
-            let path = trust_project(Path::new("."))?;
-            output::message!("accepted {}", output::path(&path));
+            for path in trust_project(Path::new("."))? {
+                output::message!("accepted {}", output::path(&path));
+            }
             show()
         }
     }
@@ -67,7 +71,8 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
 fn show() -> CommandResult {
     let permissions = Permissions::read(Some(Path::new(".")))?;
     permissions.warn_of_others();
-    let gc_rules = configuration::gc_rules()?;
+    let (gc_rules, mcp) = (configuration::gc_rules()?, McpFiles::read(Some(Path::new(".")))?);
+    mcp.notices.iter().for_each(|notice| output::note(notice));
     let from = |source: &ConfigFile| output::home_path(&source.path);
     output::text(|out| {
         if permissions.mode.is_none() && permissions.project_modes.is_empty() {
@@ -86,10 +91,17 @@ fn show() -> CommandResult {
         for (rule, source) in &permissions.ignored {
             writeln!(out, "not in force: {}  ({})", one_line(&rule.to_string()), from(source))?;
         }
+        for file in &mcp.files {
+            let prefix = if file.state == FileState::InForce { "" } else { "not in force: " };
+            // A file that is not in force may be wrong.
+            for (name, description) in file.outline().unwrap_or_default() {
+                writeln!(out, "{prefix}mcp server {name}: {description}  ({})", output::home_path(&file.path))?;
+            }
+        }
         let path = user_file().map(|path| output::home_path(&path)).unwrap_or_default();
         gc_rules.lines().iter().try_for_each(|rule| writeln!(out, "gc {rule}  ({path})"))
     })?;
-    if !permissions.ignored.is_empty() {
+    if !permissions.ignored.is_empty() || mcp.proposed().next().is_some() {
         output::message!("hint: `rath config trust` accepts what the project allows");
     } else if permissions.rules.is_empty()
         && let Some(path) = user_file()

@@ -12,6 +12,7 @@ use rath::{BundleFiles, LeftOut, LeftOutReason, Policy, Sandbox, Session};
 
 use crate::configuration::Permissions;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{self, SessionArg};
 
 /// Write a session to a file, in one of several formats
@@ -122,7 +123,7 @@ async fn write_bundle(session: &Session, to: Option<&Path>, without_files: bool)
 fn reading_policy(session: &Session) -> Result<Policy, Failure> {
     // The place of a session that others made is what they say.
     let place = session.place().filter(|_| !session.is_guest());
-    let sandbox = place.and_then(|place| Sandbox::open(place.as_str()).ok());
+    let sandbox = place.and_then(|place| sandboxes::open(place.as_str()).ok());
     let directory = sandbox.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new(sessions::FILES_DIR));
     let rules = Permissions::read(Some(directory))?.rules;
     Ok(Policy::new(Mode::ReadOnly).rules(rules.into_iter().map(|(rule, _)| rule)))

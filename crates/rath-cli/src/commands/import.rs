@@ -9,12 +9,12 @@ use rath::record::codec::Ending;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::record::{Record, Step};
-use rath::sandbox::Sandbox;
 use rath::{BranchId, Bundle, ErrorKind, ImportedFiles, Secrets, Session, Store};
 
 use crate::agent;
 use crate::json;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{self, StoreArg};
 
 /// Copy a session file into the store
@@ -261,7 +261,7 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
 async fn keep_versions(store: &Store, sessions: &[Session]) -> Result<(), Failure> {
     let here = std::env::current_dir()?.canonicalize()?;
     let places: HashSet<_> = sessions.iter().filter_map(Session::place).map(|place| place.to_string()).collect();
-    for sandbox in places.iter().filter_map(|place| Sandbox::open(place).ok()) {
+    for sandbox in places.iter().filter_map(|place| sandboxes::open(place).ok()) {
         let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
         if let Some(directory) = directory.filter(|directory| directory.starts_with(&here)) {
             rath::gc::keep_versions_of(store, &directory).await?;

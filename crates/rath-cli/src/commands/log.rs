@@ -1,6 +1,9 @@
 //! `rath log`: show the steps of a session as a graph.
 
+use std::io::{self, Write};
+
 use rath::record::draw::{self, BranchNames};
+use rath::record::lineage::Lineage;
 
 use crate::json::StepJson;
 use crate::output::{self, BRANCH, CommandResult};
@@ -21,22 +24,29 @@ pub(crate) struct LogArgs {
 
 pub(crate) async fn run(args: &LogArgs) -> CommandResult {
     let loaded = args.session.read().await?;
-    let lineage = &loaded.lineage;
-    let names = BranchNames::new(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);
-    if args.json {
-        let mut newest = lineage.walk().into_iter().rev().take(limit);
-        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::new(step, Some(&names)))))?;
-        return Ok(loaded.warn());
+    match args.json {
+        true => output::data(|out| write_json(out, &loaded.lineage, limit))?,
+        false => output::text(|out| print(out, &loaded.lineage, limit))?,
     }
-    output::text(|out| {
-        let mut rows = draw::rows(lineage, |step| {
-            let branch = names.display_name(step);
-            format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
-        });
-        rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;
-        // A tilde stands for the steps that were cut off.
-        if rows.next().is_some() { out.write_all(b"~\n") } else { Ok(()) }
-    })?;
     Ok(loaded.warn())
+}
+
+/// Prints the graph of the newest steps.
+pub(super) fn print(out: &mut dyn Write, lineage: &Lineage, limit: usize) -> io::Result<()> {
+    let names = BranchNames::new(lineage);
+    let mut rows = draw::rows(lineage, |step| {
+        let branch = names.display_name(step);
+        format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
+    });
+    rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;
+    // A tilde stands for the steps that were cut off.
+    if rows.next().is_some() { out.write_all(b"~\n") } else { Ok(()) }
+}
+
+/// Writes the newest steps, one JSON line for each.
+pub(super) fn write_json(out: &mut dyn Write, lineage: &Lineage, limit: usize) -> io::Result<()> {
+    let names = BranchNames::new(lineage);
+    let mut newest = lineage.walk().into_iter().rev().take(limit);
+    newest.try_for_each(|step| output::json_line(out, &StepJson::new(step, Some(&names))))
 }

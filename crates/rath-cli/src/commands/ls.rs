@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 
-use rath::Usage;
 use rath::chunk::Call;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
 use rath::sandbox::Sandbox;
-use rath::store::{BranchSummary, Holder, Store};
+use rath::store::{BranchSummary, Holder, Store, StoreError};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
+use rath::{Session, Usage};
 
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::StoreArg;
 
 /// List the sessions in the store, newest last
@@ -28,26 +29,14 @@ pub(crate) struct LsArgs {
 
 pub(crate) async fn run(args: &LsArgs) -> CommandResult {
     let store = args.store.open().await?;
-    let mut list = store.list().await?;
-    list.retain(|listed| args.all || listed.is_tip);
-    list.sort_by_key(|listed| listed.at);
-    let mut holders = HolderCache::default();
-    let mut places = Vec::with_capacity(list.len());
-    for listed in &list {
-        places.push(place(&store, listed).await);
+    let mut list = Vec::new();
+    for summary in summaries(&store, args.all).await? {
+        list.push(ListedSession::read(&store, summary).await);
     }
-    if args.json {
-        output::data(|out| {
-            let mut rows = list.iter().zip(&places);
-            rows.try_for_each(|(listed, place)| output::json_line(out, &ListedJson::new(listed, place, &mut holders)))
-        })?;
-    } else {
-        let mut states = Vec::with_capacity(list.len());
-        for listed in &list {
-            states.push(state(&store, listed, &mut holders).await);
-        }
-        let elsewhere: Vec<_> = places.iter().map(|place| place.as_deref().and_then(elsewhere)).collect();
-        output::text(|out| print(out, &list, &states, &elsewhere))?;
+    let mut holders = HolderCache::default();
+    match args.json {
+        true => output::data(|out| write_json(out, &list, &mut holders))?,
+        false => output::text(|out| print(out, &list, &mut holders))?,
     }
     let misplaced = misplaced_files(&store, &args.store).await?;
     misplaced.iter().for_each(|text| output::warning(text));
@@ -65,6 +54,56 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
         salvage.unwrap_or_default()
     ));
     Ok(Exit::Differs)
+}
+
+/// Returns the sessions of a store, newest last.
+pub(super) async fn summaries(store: &Store, all: bool) -> Result<Vec<BranchSummary>, StoreError> {
+    let mut list = store.list().await?;
+    list.retain(|listed| all || listed.is_tip);
+    list.sort_by_key(|listed| listed.at);
+    Ok(list)
+}
+
+/// A session of the list, with the facts that its steps say.
+pub(super) struct ListedSession {
+    pub(super) summary: BranchSummary,
+    /// The sandbox that its tools run in.
+    place: Option<String>,
+    /// The call at which the session is stopped, if it is.
+    next_call: Option<(Progress, Call)>,
+    is_guest: bool,
+}
+
+impl ListedSession {
+    pub(super) async fn read(store: &Store, summary: BranchSummary) -> Self {
+        let session = store.read(summary.branch).await.ok().map(|stored| stored.session);
+        let place = session.as_ref().and_then(|session| Some(session.place()?.to_string()));
+        // Only the steps know the call, and few sessions of a store are stopped at one.
+        let is_stopped = matches!(summary.totals.pending, PendingWork::Tools { .. });
+        let next_call = session.as_ref().filter(|_| is_stopped).and_then(next_call);
+        let is_guest = session.is_some_and(|session| session.is_guest());
+        ListedSession { summary, place, next_call, is_guest }
+    }
+
+    /// Returns true if a process writes the session now.
+    pub(super) fn is_running(&self, holders: &mut HolderCache) -> bool {
+        self.summary.holder.as_ref().is_some_and(|holder| holders.is_alive(holder))
+    }
+
+    /// Describes how far the session is: running, done, or stopped before or during which call.
+    pub(super) fn state(&self, holders: &mut HolderCache) -> String {
+        match (&self.summary.holder, self.summary.totals.pending) {
+            (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
+            (_, PendingWork::Nothing) => "done".to_owned(),
+            (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
+            (_, PendingWork::Tools { open }) => match &self.next_call {
+                Some((progress, call)) if progress.is_in_doubt() => format!("stopped during: {}", describe(call)),
+                Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
+                Some((_, call)) => format!("stopped before: {}", describe(call)),
+                None => format!("stopped before {}", count(open, "call")),
+            },
+        }
+    }
 }
 
 /// The number of files that a warning names.
@@ -93,67 +132,47 @@ pub(super) async fn misplaced_files(store: &Store, arg: &StoreArg) -> Result<Opt
     })
 }
 
-fn print(
-    out: &mut dyn Write,
-    list: &[BranchSummary],
-    states: &[String],
-    elsewhere: &[Option<String>],
-) -> io::Result<()> {
+/// Prints sessions, one line for each.
+pub(super) fn print(out: &mut dyn Write, list: &[ListedSession], holders: &mut HolderCache) -> io::Result<()> {
     let rows: Vec<_> = list
         .iter()
-        .zip(states)
-        .zip(elsewhere)
-        .map(|((listed, state), elsewhere)| {
-            let Usage { input, output, .. } = listed.totals.usage;
-            (listed, output::grouped(input.saturating_add(output)), state, elsewhere)
+        .map(|listed| {
+            let Usage { input, output, .. } = listed.summary.totals.usage;
+            (listed, output::grouped(input.saturating_add(output)), listed.state(holders))
         })
         .collect();
-    let token_width = rows.iter().map(|(_, tokens, ..)| tokens.len()).max().unwrap_or_default();
-    let state_width = rows.iter().map(|(_, _, state, _)| state.chars().count()).max().unwrap_or_default();
-    rows.iter().try_for_each(|(listed, tokens, state, elsewhere)| {
-        let at = listed.at.map(output::minute).unwrap_or_default();
-        let place = elsewhere.as_ref().map(|place| format!("  in {place}")).unwrap_or_default();
+    let token_width = rows.iter().map(|(_, tokens, _)| tokens.len()).max().unwrap_or_default();
+    let state_width = rows.iter().map(|(.., state)| state.chars().count()).max().unwrap_or_default();
+    rows.iter().try_for_each(|(listed, tokens, state)| {
+        let at = listed.summary.at.map(output::minute).unwrap_or_default();
+        let place = listed.place.as_deref().and_then(elsewhere);
+        let place = place.map(|place| format!("  in {place}")).unwrap_or_default();
+        let guest = if listed.is_guest { "  (not made by you)" } else { "" };
         writeln!(
             out,
-            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}{place}",
-            listed.branch.short(),
-            preview(&listed.title),
+            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}{place}{guest}",
+            listed.summary.branch.short(),
+            preview(&listed.summary.title),
         )
     })
 }
 
-/// Returns the place of a session.
-async fn place(store: &Store, listed: &BranchSummary) -> Option<String> {
-    store.read(listed.branch).await.ok()?.session.place().map(|place| place.to_string())
+/// Writes sessions, one JSON line for each.
+pub(super) fn write_json(out: &mut dyn Write, list: &[ListedSession], holders: &mut HolderCache) -> io::Result<()> {
+    list.iter().try_for_each(|listed| output::json_line(out, &ListedJson::new(listed, holders)))
 }
 
 /// Returns the directory of a place, or its URI, if it is not the current directory.
 fn elsewhere(place: &str) -> Option<String> {
-    let sandbox = Sandbox::open(place).ok();
+    let sandbox = sandboxes::open(place).ok();
     let Some(directory) = sandbox.as_ref().and_then(Sandbox::directory) else { return Some(preview(place)) };
     let is_current = std::env::current_dir().is_ok_and(|current| current == directory);
     (!is_current).then(|| output::home_path(directory))
 }
 
-/// Describes how far a session is: running, done, or stopped before or during which call.
-async fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache) -> String {
-    match (&listed.holder, listed.totals.pending) {
-        (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
-        (_, PendingWork::Nothing) => "done".to_owned(),
-        (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
-        // Only the steps know the call, and few sessions of a store are stopped at one.
-        (_, PendingWork::Tools { open }) => match next_call(store, listed).await {
-            Some((progress, call)) if progress.is_in_doubt() => format!("stopped during: {}", describe(&call)),
-            Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
-            Some((_, call)) => format!("stopped before: {}", describe(&call)),
-            None => format!("stopped before {}", count(open, "call")),
-        },
-    }
-}
-
 /// Returns the call at which a session is stopped: the first that will run, or else a denied one.
-async fn next_call(store: &Store, listed: &BranchSummary) -> Option<(Progress, Call)> {
-    let Next::RunTools(calls) = store.read(listed.branch).await.ok()?.session.next() else { return None };
+fn next_call(session: &Session) -> Option<(Progress, Call)> {
+    let Next::RunTools(calls) = session.next() else { return None };
     let is_denied = |pending: &PendingCall| matches!(pending.progress, Progress::Denied { .. });
     calls.into_iter().min_by_key(is_denied).map(|pending| (pending.progress, pending.call))
 }
@@ -173,7 +192,7 @@ fn describe(call: &Call) -> String {
 ///
 /// Few processes write many sessions, and the system is asked once for each.
 #[derive(Default)]
-struct HolderCache(Vec<(Holder, bool)>);
+pub(super) struct HolderCache(Vec<(Holder, bool)>);
 
 impl HolderCache {
     fn is_alive(&mut self, holder: &Holder) -> bool {
@@ -201,6 +220,7 @@ struct ListedJson<'a> {
     written_by: Option<WriterJson<'a>>,
     /// The sandbox that its tools run in.
     place: Option<&'a str>,
+    is_guest: bool,
     title: &'a str,
 }
 
@@ -213,7 +233,8 @@ struct WriterJson<'a> {
 }
 
 impl<'a> ListedJson<'a> {
-    fn new(listed: &'a BranchSummary, place: &'a Option<String>, holders: &mut HolderCache) -> Self {
+    fn new(session: &'a ListedSession, holders: &mut HolderCache) -> Self {
+        let ListedSession { summary: listed, place, is_guest, .. } = session;
         let (next, open_calls) = match listed.totals.pending {
             PendingWork::Nothing => ("done", 0),
             PendingWork::Model => ("model", 0),
@@ -236,6 +257,7 @@ impl<'a> ListedJson<'a> {
             is_tip: listed.is_tip,
             written_by,
             place: place.as_deref(),
+            is_guest: *is_guest,
             title: &listed.title,
         }
     }

@@ -77,7 +77,7 @@ fn write_request(out: &mut dyn std::io::Write, request: &Request) -> std::io::Re
 }
 
 /// Finds the newest answer that came from a model; one that is kept aside only if there is no other.
-fn newest_answer(loaded: &LoadedSession) -> Result<&Step, Failure> {
+pub(super) fn newest_answer(loaded: &LoadedSession) -> Result<&Step, Failure> {
     let has_request = |step: &&Step| matches!(step.chunk(), Chunk::Assistant(answer) if answer.request.is_some());
     let read = loaded.session.as_record().newest_first().find(has_request);
     read.or_else(|| loaded.lineage.walk().into_iter().rev().find(has_request)).ok_or_else(|| {

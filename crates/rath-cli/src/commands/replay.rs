@@ -116,7 +116,7 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
         false => sandboxes::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
     }
     // Files that the user's rules hide from tools are hidden here too.
-    let place = loaded.session.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+    let place = loaded.session.place().and_then(|place| sandboxes::open(place.as_str()).ok());
     let permissions = Permissions::read(place.as_ref().and_then(Sandbox::directory))?;
     let policy = Policy::new(Mode::Full).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
     let session = loaded.session.clone().hiding(agent::secrets()).under(policy);

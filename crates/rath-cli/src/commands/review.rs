@@ -174,7 +174,7 @@ async fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<(
 
 /// A tool call that is waiting for a decision.
 #[derive(serde::Serialize)]
-struct WaitingCall {
+pub(super) struct WaitingCall {
     call: CallId,
     tool: String,
     arguments: String,
@@ -196,8 +196,19 @@ struct WaitingCall {
 }
 
 impl WaitingCall {
-    fn all(session: &Session) -> Vec<WaitingCall> {
+    pub(super) fn all(session: &Session) -> Vec<WaitingCall> {
         session.open_calls().into_iter().filter_map(|pending| WaitingCall::new(session, pending)).collect()
+    }
+
+    /// Describes the call on one line: its state, its tool and its main argument.
+    pub(super) fn describe(&self) -> String {
+        let argument = output::main_argument(&self.arguments);
+        one_line(&format!("{}: {} {argument}", self.state, self.tool))
+    }
+
+    /// Returns true if the call is not made before a person decides.
+    pub(super) fn needs_person(&self) -> bool {
+        self.why.is_some() || self.is_interrupted || self.is_held
     }
 
     /// Returns the call, unless it is decided.

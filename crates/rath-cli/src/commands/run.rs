@@ -11,6 +11,7 @@ use rath::turn::Progress;
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
 use crate::asking::user_name;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 
 /// Run an agent on a prompt
@@ -144,7 +145,7 @@ async fn open(path: &Path) -> Result<Session, Failure> {
     match loaded.warn() {
         // Saving the file again would lose what cannot be read.
         Exit::Differs => Err(loaded.damaged()),
-        _ => loaded.require_own().map(|()| loaded.session),
+        _ => loaded.require_own().map(|()| loaded.session.sandboxes(sandboxes::kinds())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rath::chunk::{Chunk, Finish};
+use rath::chunk::{Chunk, Finish, Image};
 use rath::record::Step;
 use rath::record::draw::{self, BranchNames, one_line, printable};
 
@@ -41,7 +41,8 @@ pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
     Ok(exit)
 }
 
-fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
+/// Prints a step in full.
+pub(super) fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
     writeln!(out, "kind     {}", one_line(step.chunk().kind()))?;
@@ -76,16 +77,20 @@ fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()
     writeln!(out, "\n{}", printable(&body(step)))
 }
 
+/// Returns a line for each image.
+fn describe_images(images: &[Image]) -> String {
+    images.iter().map(|image| format!("\nimage {}: {:?}", image.media_type, image.blob)).collect()
+}
+
 /// Returns the content of a step for people; kinds that are more data than text are shown as their stored JSON.
-fn body(step: &Step) -> String {
+pub(crate) fn body(step: &Step) -> String {
     match step.chunk() {
         Chunk::Instructions(it) => {
             let tools = it.tools.iter().map(|tool| format!("\ntool {}: {}", tool.name, tool.description));
             format!("{}{}", it.text, tools.collect::<String>())
         }
         Chunk::User(it) => {
-            let images = it.images.iter().map(|image| format!("\nimage {}: {:?}", image.media_type, image.blob));
-            format!("{}{}", it.text, images.collect::<String>())
+            format!("{}{}", it.text, describe_images(&it.images))
         }
         Chunk::Assistant(it) => {
             let reasoning = Some(format!("reasoning: {}", it.reasoning)).filter(|_| !it.reasoning.is_empty());
@@ -96,7 +101,8 @@ fn body(step: &Step) -> String {
         Chunk::ToolResult(it) => {
             let effects = it.effects.iter().map(|effect| format!("\n{}", draw::describe_effect(effect)));
             let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects.collect::<String>());
-            format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
+            let value = it.structured.iter().map(|value| format!("\nvalue: {}", value.as_str())).collect::<String>();
+            format!("{head}\n{}{}{value}", it.whole.as_ref().unwrap_or(&it.output), describe_images(&it.images))
         }
         Chunk::ToolStarted(it) => {
             let rule = it.rule.iter().map(|rule| format!("\nallowed by: {rule}")).collect::<String>();

@@ -140,6 +140,12 @@ impl Fixture {
         self.expect(&with_numbered_steps(&self.printed(args)), expected);
     }
 
+    /// Compares a text about the store, in which all that differs between runs or stores is replaced by a placeholder.
+    pub(crate) fn check_text(&self, text: &str, expected: &Expect) {
+        self.learn();
+        self.expect(&with_numbered_steps(&self.with_placeholders(text)), expected);
+    }
+
     fn printed(&self, args: &[&str]) -> String {
         self.learn();
         let output = self.rath(args);

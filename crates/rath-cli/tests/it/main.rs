@@ -26,19 +26,31 @@ mod kill;
 mod lost;
 #[cfg(target_os = "linux")]
 mod many;
+#[cfg(target_os = "linux")]
+mod mcp_http;
+#[cfg(target_os = "linux")]
+mod mcp_serve;
+#[cfg(target_os = "linux")]
+mod mcp_trust;
 mod memory;
 #[cfg(target_os = "linux")]
 mod model_server;
 #[cfg(target_os = "linux")]
 mod moved;
 #[cfg(unix)]
+mod opensandbox;
+#[cfg(unix)]
 mod permissions;
 mod planted;
+#[cfg(target_os = "linux")]
+mod podman;
 #[cfg(target_os = "linux")]
 mod power_cut;
 #[cfg(target_os = "linux")]
 mod replays;
 mod sandbox;
+#[cfg(target_os = "linux")]
+mod status;
 mod stores;
 #[cfg(target_os = "linux")]
 mod unwritable;
@@ -289,8 +301,12 @@ fn wrong_use_is_explained() {
               adopt     Take over a session that others made
               demo      Show an example run of five agents
               ls        List the sessions in the store, newest last
+              status    Show how far a session is, where its files are, and what changed
+                        since
               log       Show the steps of a session, newest first
               show      Show one step in full
+              explain   Explain a step: what the model saw, where tools ran, what changed,
+                        and what it cost
               render    Show the request that a model was sent, or would be sent
               cost      Show the cost of the model calls, by model and by branch
               replay    Repeat a session and compare it with the record
@@ -309,6 +325,8 @@ fn wrong_use_is_explained() {
               forget    Remove the text and files of a step for good; the step itself stays
               gc        Delete sessions, and free the space that is no longer needed
               memory    Show, write and remove the notes that agents keep across runs
+              mcp       Let other programs ask about sessions, and list the servers that
+                        agents use (MCP)
               config    Show what is configured, or accept the file of a project
               help      Print this message or the help of the given subcommand(s)
 
@@ -867,7 +885,7 @@ fn run_refuses_wrong_options_before_it_starts() {
     check(
         &["--model", "script:script.jsonl", "--sandbox", "docker:x"],
         expect![[r#"
-            ! error: unknown kind of sandbox `docker`; known: local, isolated
+            ! error: unknown kind of sandbox `docker`; known: local, isolated, container, opensandbox
             exit 2
         "#]],
     );

@@ -448,7 +448,7 @@ fn a_run_whose_memory_fails_says_so() {
     std::fs::write(folder.path().join("script.jsonl"), "{\"text\": \"Hello.\"}\n").expect("written");
     assert!(crate::rath(folder.path(), &["memory", "remember", "x"]).status.success());
     let file = rusqlite::Connection::open(folder.path().join(".rath/memory/notes.db")).expect("a database");
-    file.execute_batch("UPDATE counts SET value = -1 WHERE name = 'position'").expect("damaged");
+    file.execute_batch("INSERT OR REPLACE INTO counts(name, value) VALUES ('position', -1)").expect("damaged");
     let run = ["run", "Hi", "--model", "script:script.jsonl", "--sandbox", "none", "--memory", "local:.rath/memory"];
     let output = crate::rath(folder.path(), &run);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use rath_test_support::{TempDir, Terminal, temp_dir};
 
 /// A project, and a home directory.
-struct Place {
+pub(super) struct Place {
     folder: TempDir,
 }
 
@@ -19,7 +19,7 @@ const CALLS: &str = r#"{"calls": [{"name": "read_file", "arguments": {"path": "a
 "#;
 
 impl Place {
-    fn new(script: &str) -> Self {
+    pub(super) fn new(script: &str) -> Self {
         let folder = temp_dir();
         for directory in ["home", "app", "app/below"] {
             std::fs::create_dir(folder.path().join(directory)).expect("a directory");
@@ -31,33 +31,33 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(path, text).expect("written");
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(super) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    fn command(&self, directory: &str, args: &[&str]) -> Command {
+    pub(super) fn command(&self, directory: &str, args: &[&str]) -> Command {
         let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
         command.env("HOME", self.path("home")).env_remove("XDG_DATA_HOME").env("USER", "ann");
         command.args(args).current_dir(self.path(directory));
         command
     }
 
-    fn rath(&self, directory: &str, args: &[&str]) -> Output {
+    pub(super) fn rath(&self, directory: &str, args: &[&str]) -> Output {
         self.command(directory, args).output().expect("rath runs")
     }
 
     /// Runs the script in a directory, with these options.
-    fn run_in(&self, directory: &str, options: &[&str]) -> Output {
+    pub(super) fn run_in(&self, directory: &str, options: &[&str]) -> Output {
         let script = format!("script:{}", self.path("script.jsonl").display());
         self.rath(directory, &[&["run", "Go.", "--model", &script], options].concat())
     }
@@ -69,7 +69,7 @@ impl Place {
         expected.assert_eq(&self.stable(&format!("{out}{err}exit {code}\n")));
     }
 
-    fn stable(&self, text: &str) -> String {
+    pub(super) fn stable(&self, text: &str) -> String {
         let text = text.replace(&self.folder.path().display().to_string(), "TMP");
         let lines = text.lines().map(|line| match line.split_once("saved as ") {
             Some(_) => "saved".to_owned(),

@@ -99,7 +99,7 @@ fn run_keeps_a_session_that_every_command_reads() {
             "#]],
         );
         fixture.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"STEP1","at":"TIME","chunks":10,"usage":{"input":3576,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"place":"local:FOLDER/work","title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"STEP1","at":"TIME","chunks":10,"usage":{"input":3576,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"place":"local:FOLDER/work","is_guest":false,"title":"What is here?"}
             exit 0
         "#]]);
         // `--as-sent` prints the request and nothing else.

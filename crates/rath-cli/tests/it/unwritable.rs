@@ -15,8 +15,8 @@ const STORES: [(&str, &str); 4] =
 /// The ways in which nothing can be written.
 const MODES: [&str; 3] = ["full", "read-only", "no permission"];
 
-/// Runs commands on a copy of a store on a file system of its own. Prints the exit code of each, and errors.
-const SCRIPT: &str = r#"
+/// Copies a directory to a file system of its own, on which nothing can be written.
+const MOUNT: &str = r#"
 mode=$1 rath=$2 source=$3 mount=$4 store=$5 session=$6
 mount -t tmpfs -o size=2m none "$mount" || exit 77
 mkdir "$mount/p" && cp -r "$source/." "$mount/p" && cd "$mount/p" || exit 1
@@ -29,6 +29,21 @@ case $mode in
         as_user="setpriv --reuid 65534 --regid 65534 --clear-groups"
         $as_user "$rath" --version >/dev/null 2>&1 || exit 77 ;;
 esac
+"#;
+
+/// Runs commands on the copy of a memory. Prints the exit code of each, and errors.
+const MEMORY: &str = r#"
+run() {
+    echo "$2 $($as_user "$rath" "$@" 2>&1 >/dev/null | grep -E '^(error|hint)'; echo "exit ${PIPESTATUS[0]}")"
+}
+run memory ls
+run memory recall plant
+run memory remember flower
+run memory forget --query plant --yes
+"#;
+
+/// Runs commands on the copy of a store. Prints the exit code of each, and errors.
+const STORE: &str = r#"
 run() {
     echo "$1 $($as_user "$rath" "$@" --store "$store" 2>&1 >/dev/null | grep -E '^(error|hint)'; echo "exit ${PIPESTATUS[0]}")"
 }
@@ -94,9 +109,38 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Runs a script on a copy of a directory on which nothing can be written; none if this user may not do that.
+fn run(script: &str, mode: &str, folders: [&Path; 2], names: [&str; 2]) -> Option<String> {
+    let is_root = rath_test_support::program("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let mut command = rath_test_support::program("unshare");
+    command.args(if is_root { &["--mount"][..] } else { &["--map-root-user", "--mount"] });
+    command.args(["bash", "-c", &format!("{MOUNT}{script}"), "bash", mode]).arg(program_path()).args(folders);
+    let output = command.args(names).output().expect("unshare runs");
+    if output.status.code() == Some(77) {
+        println!("skipped: {mode}: this user may not mount a file system, or run as another user");
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+#[test]
+fn a_memory_can_be_read_where_nothing_can_be_written() {
+    for mode in MODES {
+        let folder = rath_test_support::temp_dir();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
+        let [source, mount] = ["source", "mount"].map(|name| folder.path().join(name));
+        [&source, &mount].iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
+        assert!(crate::rath(&source, &["memory", "remember", "A plant."]).status.success());
+        let Some(printed) = run(MEMORY, mode, [&source, &mount], ["", ""]) else { continue };
+        println!("{mode}\n{printed}");
+        assert!(printed.starts_with("ls exit 0\nrecall exit 0\nremember error: "), "{mode}: {printed}");
+        assert_eq!(printed.matches("error: the memory cannot be written to: ").count(), 2, "{mode}: {printed}");
+    }
+}
+
 #[test]
 fn a_store_can_be_read_where_nothing_can_be_written() {
-    let is_root = rath_test_support::program("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     for (uri, leftovers) in STORES {
         for mode in MODES {
             let folder = rath_test_support::temp_dir();
@@ -105,16 +149,7 @@ fn a_store_can_be_read_where_nothing_can_be_written() {
             [&source, &mount, &out].iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
             std::fs::set_permissions(&out, PermissionsExt::from_mode(0o777)).expect("a mode");
             let session = store(&source, uri, leftovers);
-            let mut command = rath_test_support::program("unshare");
-            command.args(if is_root { &["--mount"][..] } else { &["--map-root-user", "--mount"] });
-            command.args(["bash", "-c", SCRIPT, "bash", mode]).arg(program_path()).args([&source, &mount]);
-            let output = command.args([uri, &session]).output().expect("unshare runs");
-            if output.status.code() == Some(77) {
-                println!("skipped: {uri}, {mode}: this user may not mount a file system, or run as another user");
-                continue;
-            }
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            let printed = String::from_utf8(output.stdout).expect("UTF-8");
+            let Some(printed) = run(STORE, mode, [&source, &mount], [uri, &session]) else { continue };
             let reason = match mode {
                 "full" => "No space left on device (os error 28)",
                 "read-only" => "Read-only file system (os error 30)",

@@ -74,7 +74,7 @@ fn versions_are_checked_out_compared_and_restored() {
             "#]],
         );
         fixture.check(&["diff", &then, &id, "--json"], &expect![[r#"
-            {"effects":[{"after":"STEP1","before":"STEP2","change":"modified","path":"n.txt"},{"after":"STEP3","before":"STEP3","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"STEP4","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"shared":"STEP1","from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae","effects":[{"path":"n.txt","change":"modified","before":"STEP2","after":"STEP3"},{"path":"new.txt","change":{"renamed":{"from":"old.txt"}},"before":"STEP4","after":"STEP4"}]}
             exit 0
         "#]]);
         // The output is a patch that git accepts, for binary files too.

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::segments::write_facts;
-use super::{SqliteNotes, State, add_change, add_size};
+use super::{SqliteNotes, State, add_change, count_notes};
 use crate::docs::DocFacts;
 use crate::error::{NoteError, Result};
 use crate::note::{Note, NoteId};
 use crate::postings::{self, Doc};
 use crate::ram::with_versions;
+use crate::store::Size;
 
 /// The time to wait for readers of the WAL that stand in the way of emptying it.
 const EMPTY_WAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -50,8 +51,8 @@ impl SqliteNotes {
         }
         gone.sort_unstable_by_key(|(doc, _)| *doc);
         let change = add_change(&transaction)?;
-        let bytes: usize = gone.iter().map(|(_, note)| note.text.len()).sum();
-        add_size(&transaction, -(gone.len() as i64), -(bytes as i64))?;
+        let bytes = gone.iter().map(|(_, note)| note.text.len() as u64).sum();
+        count_notes(&transaction, Size { notes: gone.len() as u64, bytes })?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
 
 use super::{count, set_count};
 use crate::analysis::ANALYSIS_VERSION;
@@ -83,16 +84,55 @@ CREATE TABLE counts(
 );
 ";
 
-/// Opens the database in a directory, and creates both if they are missing.
+/// Opens the database in a directory, and creates both if they are missing. Where nothing can be written, opens it for reading.
 pub(super) fn open(directory: &Path) -> Result<Connection> {
     std::fs::create_dir_all(directory)
         .map_err(|error| NoteError::Io(format!("cannot create {}: {error}", directory.display())))?;
-    let connection = Connection::open(directory.join(FILE))?;
+    let path = directory.join(FILE);
+    let error = match Connection::open(&path).map_err(NoteError::from).and_then(prepare) {
+        Err(error @ (NoteError::Unwritable(_) | NoteError::Io(_))) => error,
+        opened => return opened,
+    };
+    // Without a lock: what cannot be written does not change. A WAL that was left would not be read.
+    let wal = directory.join(format!("{FILE}-wal")).metadata();
+    if wal.is_ok_and(|wal| wal.len() > 0) || !path.is_file() {
+        return Err(error);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let connection = set_up(Connection::open_with_flags(immutable_uri(&path), flags)?)?;
+    check(&connection)?;
+    match count(&connection, "analysis")? == ANALYSIS_VERSION {
+        true => Ok(connection),
+        false => Err(error),
+    }
+}
+
+/// Returns the URI by which SQLite opens a file that does not change.
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+fn set_up(connection: Connection) -> Result<Connection> {
     connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Without this, SQLite plans a statement anew for each value, in case it rules out a partial index.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // A file of others must not run its triggers and views with rights of this program.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
+}
+
+/// Prepares a connection for writing, and creates the tables if the file is new.
+fn prepare(connection: Connection) -> Result<Connection> {
+    let connection = set_up(connection)?;
     connection.pragma_update(None, "secure_delete", true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;

@@ -2,30 +2,33 @@
 
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::{SqliteNotes, State, add_change};
+use super::{SqliteNotes, State, add_change, count_notes};
 use crate::docs::FACTS_BYTES;
 use crate::error::Result;
 use crate::postings::Doc;
+use crate::store::Size;
 
 /// The number of notes from which those that are indexed in memory become a segment.
 const MIN_SEGMENT_NOTES: Doc = 2_048;
 /// The number of notes from which small segments become one.
 const LARGE_SEGMENT_NOTES: Doc = 16 * MIN_SEGMENT_NOTES;
 
+/// Returns true if there are enough notes after the newest segment for another one.
+pub(super) fn is_due(transaction: &Transaction<'_>, last: Doc) -> Result<bool> {
+    let mut newest = transaction.prepare_cached("SELECT last FROM segments ORDER BY first DESC LIMIT 1")?;
+    let segmented: Doc = newest.query_row([], |row| row.get(0)).optional()?.unwrap_or(0);
+    Ok(last.saturating_sub(segmented) >= MIN_SEGMENT_NOTES)
+}
+
 impl SqliteNotes {
-    /// Makes segments of new notes, if there are enough.
-    pub(super) fn tidy(&mut self, last: Doc) -> Result<()> {
-        let mut newest = self.connection.prepare_cached("SELECT last FROM segments ORDER BY first DESC LIMIT 1")?;
-        let segmented: Doc = newest.query_row([], |row| row.get(0)).optional()?.unwrap_or(0);
-        drop(newest);
-        if last.saturating_sub(segmented) < MIN_SEGMENT_NOTES {
-            return Ok(());
-        }
+    /// Makes a segment of the notes that are indexed in memory.
+    pub(super) fn make_segment(&mut self) -> Result<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.state.refresh(&transaction)?;
         // Another process may have made the segment.
         if self.state.last - self.state.segmented >= MIN_SEGMENT_NOTES {
             self.state.write_segment(&transaction)?;
+            count_notes(&transaction, Size::default())?;
             join_small_segments(&transaction)?;
             self.state.changes = add_change(&transaction)?;
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rath_memory::{Note, NoteStore, Query, Size, Source};
+use rath_memory::{Note, NoteId, NoteStore, Position, Query, Size, Source};
 use rath_test_support::temp_dir;
 
 use crate::{calibration, id, note, open, random_vector, recall};
@@ -180,6 +180,28 @@ fn an_old_version_does_not_come_back() {
         .expect("written");
     assert_eq!(store.forget(&[id("new")], 1).expect("forgotten").len(), 3);
     assert!(recall(&store, &Query::new("port")).is_empty());
+}
+
+/// Notes are counted when a segment is written and when some are forgotten: the size is right at every other time too.
+#[test]
+fn the_size_is_that_of_the_notes_that_are_there() {
+    let directory = temp_dir();
+    let store = open(directory.path());
+    let other = open(directory.path());
+    let mut next = 0;
+    for (added, forgotten) in [(1, 0), (3, 2), (2_100, 0), (5, 5), (0, 1_500), (700, 1), (2_100, 2_100), (1, 0)] {
+        let notes: Vec<Note> = (next..next + added).map(|nth| note(nth, &format!("plänt {nth}"))).collect();
+        next += added;
+        other.remember(&notes).expect("written");
+        let ids: Vec<NoteId> = (next - forgotten..next).map(id).collect();
+        store.forget(&ids, 1).expect("forgotten");
+        let there = store.list(&[], Position(0), usize::MAX).expect("a list");
+        let bytes = there.iter().map(|(_, note)| note.text.len() as u64).sum();
+        let wanted = (Size { notes: there.len() as u64, bytes }, Position(next as u32));
+        for store in [&store, &other, &open(directory.path())] {
+            assert_eq!((store.size().expect("a size"), store.position().expect("a position")), wanted);
+        }
+    }
 }
 
 #[test]

@@ -98,8 +98,9 @@ impl ToolResult {
     /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
         let (call, output) = (call.into(), output.into());
-        let (effects, put_back, not_put_back) = (Vec::new(), Vec::new(), Vec::new());
-        ToolResult { call, outcome, output, whole: None, effects, tree: None, put_back, not_put_back }
+        let (effects, put_back, not_put_back, images) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (whole, tree, structured) = (None, None, None);
+        ToolResult { call, outcome, output, whole, effects, tree, put_back, not_put_back, images, structured }
     }
 }
 
@@ -347,6 +348,10 @@ setters! {
         with_put_back(put_back: Vec<String>);
         /// Sets the files that could not be put back.
         with_not_put_back(not_put_back: Vec<String>);
+        /// Sets the images in the output.
+        with_images(images: Vec<Image>);
+        /// Sets the output as a value for programs.
+        with_structured(structured: Option<Json>);
     }
     Placed {
         /// Sets the workspace tree in the sandbox.

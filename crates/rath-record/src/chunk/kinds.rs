@@ -213,6 +213,12 @@ pub struct ToolResult {
     /// The files that the call changed against the policy and that could not be put back, so the change is still there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_put_back: Vec<String>,
+    /// The images in the output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// The output as a value for programs, if the tool gives one. The model does not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Json>,
 }
 
 /// The way in which a tool call ended.

@@ -88,6 +88,8 @@ impl Chunk {
                 tree,
                 put_back,
                 not_put_back,
+                images,
+                structured,
             }) => {
                 call.rewrite(plain);
                 output.rewrite(plain);
@@ -96,6 +98,8 @@ impl Chunk {
                 tree.rewrite(plain);
                 put_back.rewrite(plain);
                 not_put_back.rewrite(plain);
+                images.iter_mut().for_each(|Image { media_type, blob: _ }| media_type.rewrite(plain));
+                structured.rewrite(plain);
             }
             Chunk::Placed(Placed { place, tree }) => {
                 place.rewrite(plain);

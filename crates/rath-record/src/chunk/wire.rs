@@ -44,14 +44,15 @@ impl Chunk {
             let payloads = quoted_digests(&other.json).filter_map(|digest| Some((digest, find(&digest)?)));
             other.payloads = payloads.collect();
         }
-        if let Chunk::User(user) = self {
-            for image in &mut user.images {
-                if let Some(payload) = find(&image.blob.digest()) {
-                    image.blob.fill(payload.bytes());
-                }
+        for image in self.blobs_mut() {
+            if let Some(payload) = find(&image.blob.digest()) {
+                image.blob.fill(payload.bytes());
             }
         }
     }
+
+    /// The text that stands for a forgotten one. See [`Chunk::redacted`].
+    pub const FORGOTTEN_TEXT: &'static str = "[forgotten]";
 
     /// Returns a copy without texts, images and provider data.
     ///
@@ -60,7 +61,7 @@ impl Chunk {
         let mut redacted = self.clone();
         for text in texts!(&mut redacted, iter_mut, mut) {
             if !text.is_empty() {
-                *text = REDACTED_TEXT.into();
+                *text = Self::FORGOTTEN_TEXT.into();
             }
         }
         match &mut redacted {
@@ -70,7 +71,11 @@ impl Chunk {
                 answer.facts = None;
             }
             Chunk::User(user) => user.images.clear(),
-            Chunk::Other(_) => return Chunk::note(REDACTED_TEXT),
+            Chunk::ToolResult(result) => {
+                result.images.clear();
+                result.structured = None;
+            }
+            Chunk::Other(_) => return Chunk::note(Self::FORGOTTEN_TEXT),
             _ => {}
         }
         redacted
@@ -155,7 +160,16 @@ impl Chunk {
     fn blobs(&self) -> &[Image] {
         match self {
             Chunk::User(user) => &user.images,
+            Chunk::ToolResult(result) => &result.images,
             _ => &[],
+        }
+    }
+
+    fn blobs_mut(&mut self) -> &mut [Image] {
+        match self {
+            Chunk::User(user) => &mut user.images,
+            Chunk::ToolResult(result) => &mut result.images,
+            _ => &mut [],
         }
     }
 }
@@ -178,9 +192,6 @@ pub enum ChunkError {
 fn quoted_digests(json: &str) -> impl Iterator<Item = Digest> {
     json.split('"').filter_map(|between| Digest::from_hex(between.as_bytes()))
 }
-
-/// The text that replaces a redacted one.
-const REDACTED_TEXT: &str = "[forgotten]";
 
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());

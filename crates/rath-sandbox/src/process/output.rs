@@ -26,8 +26,10 @@ const HEAD_BYTES: usize = 256 * 1024;
 const MAX_PENDING_BYTES: usize = 1024 * 1024;
 
 /// A directory for output that is too much for memory. Each file is named by the digest of its content.
+///
+/// See [`crate::backend`] for an example.
 #[derive(Debug)]
-pub(crate) struct Spool {
+pub struct Spool {
     /// The directory that the user chose.
     chosen: Option<PathBuf>,
     /// The directory, from its first use on.
@@ -45,12 +47,12 @@ struct SpoolDir {
 
 impl Spool {
     /// Creates a spool in a directory that stays, or in a temporary one that is removed on drop.
-    pub(crate) fn new(chosen: Option<PathBuf>) -> Self {
+    pub fn new(chosen: Option<PathBuf>) -> Self {
         Spool { chosen, directory: OnceLock::new() }
     }
 
     /// Returns the file with this digest, if there is one and its path leads to it. Blocks.
-    pub(crate) fn find(&self, digest: Digest) -> Option<PathBuf> {
+    pub fn find(&self, digest: Digest) -> Option<PathBuf> {
         let directory = match (self.directory.get(), &self.chosen) {
             (None, None) => return None,
             // An earlier process may have stored it.
@@ -98,8 +100,10 @@ impl SpoolDir {
 }
 
 /// The output on one stream so far.
+///
+/// See [`crate::backend`] for an example.
 #[derive(Default)]
-pub(super) struct StreamCapture {
+pub struct StreamCapture {
     /// All of the output, or its first [`HEAD_BYTES`] once there is a file.
     head: Vec<u8>,
     /// The last [`HEAD_BYTES`], and up to as many bytes before them, which are dropped later.
@@ -109,7 +113,8 @@ pub(super) struct StreamCapture {
 }
 
 impl StreamCapture {
-    pub(super) fn push(&mut self, chunk: &[u8], spool: &Arc<Spool>) {
+    /// Adds output. Waiting for [`poll_room`](Self::poll_room) before keeps the memory bounded.
+    pub fn push(&mut self, chunk: &[u8], spool: &Arc<Spool>) {
         self.total_bytes += chunk.len() as u64;
         if let Some(file) = &mut self.file {
             file.pending.extend_from_slice(chunk);
@@ -135,14 +140,15 @@ impl StreamCapture {
     }
 
     /// Passes output on to the disk. Ready when there is room for more.
-    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         match &mut self.file {
             Some(file) => file.poll_written(cx, MAX_PENDING_BYTES).map_err(cannot_store),
             None => Poll::Ready(Ok(())),
         }
     }
 
-    pub(super) async fn finish(mut self) -> Result<CapturedStream> {
+    /// Returns the output, with its file written.
+    pub async fn finish(mut self) -> Result<CapturedStream> {
         let spool_digest = match self.file.take() {
             Some(file) => Some(file.finish().await.map_err(cannot_store)?),
             None => None,

@@ -44,45 +44,57 @@ const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of such signals that a supervisor is given to kill its command.
 const MAX_WAKES_SINCE_STOP: usize = 5;
 
-/// A running command.
-struct RunningCommand<'a> {
-    supervisor: Supervisor,
+/// The processes of a command and the pipes to them.
+pub(super) struct StartedCommand {
+    pub(super) supervisor: Supervisor,
     /// Ends with the command.
     _proxy: Option<Proxy>,
     exited: AsyncFd<OwnedFd>,
-    stdin: Option<PendingInput<'a>>,
-    out: Option<AsyncFd<OwnedFd>>,
-    err: Option<AsyncFd<OwnedFd>>,
+    /// None if stdin is empty.
+    pub(super) stdin: Option<AsyncFd<OwnedFd>>,
+    pub(super) out: Option<AsyncFd<OwnedFd>>,
+    pub(super) err: Option<AsyncFd<OwnedFd>>,
+    /// The time at which the supervisor is continued again, in case that its command has stopped it.
+    wake: tokio::time::Interval,
+}
+
+/// The stdin of a command that starts.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum StdinKind {
+    Empty,
+    Pipe,
+}
+
+/// A command that runs to its end, with its input and its captured output.
+struct RunningCommand<'a> {
+    started: StartedCommand,
+    /// The part of stdin that is not written yet.
+    remaining_input: &'a [u8],
     captures: [StreamCapture; 2],
     /// The number of bytes that may still be printed.
     remaining_output_bytes: u64,
     /// The reason why the command was killed, if it was.
     stopped: Option<ExitStatus>,
-    /// The time at which the supervisor is continued again, in case that its command has stopped it.
-    wake: tokio::time::Interval,
     /// The number of times that the supervisor was continued since the command was killed.
     wakes_since_stop: usize,
     buffer: Vec<u8>,
     spool: Arc<Spool>,
 }
 
-/// The part of stdin that is not written yet.
-struct PendingInput<'a> {
-    pipe: AsyncFd<OwnedFd>,
-    remaining: &'a [u8],
-}
-
-impl<'a> RunningCommand<'a> {
+impl StartedCommand {
     /// Starts the supervisor, which starts the command.
-    fn start(request: &SpawnRequest<'a>) -> Result<Self> {
+    pub(super) fn start(request: &SpawnRequest<'_>, stdin: StdinKind) -> Result<Self> {
         let command = request.command;
         let failed = |errno: Errno| cannot_start(command, &errno.into());
-        let (stdin, input) = if command.stdin.is_empty() {
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            (above_stdio(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())).map_err(failed)?, None)
-        } else {
-            let (reader, writer) = pipe().map_err(failed)?;
-            (reader, Some(writer))
+        let (stdin, input) = match stdin {
+            StdinKind::Empty => {
+                let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+                (above_stdio(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())).map_err(failed)?, None)
+            }
+            StdinKind::Pipe => {
+                let (reader, writer) = pipe().map_err(failed)?;
+                (reader, Some(writer))
+            }
         };
         let (out, stdout) = pipe().map_err(failed)?;
         let (err, stderr) = pipe().map_err(failed)?;
@@ -114,17 +126,42 @@ impl<'a> RunningCommand<'a> {
         let exited = supervisor.pidfd.try_clone().map_err(failed)?;
         let mut wake = tokio::time::interval_at(tokio::time::Instant::now() + WAKE_INTERVAL, WAKE_INTERVAL);
         wake.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        Ok(RunningCommand {
+        Ok(StartedCommand {
             exited: register(exited, Interest::READABLE).map_err(failed)?,
             supervisor,
             _proxy: proxy,
-            stdin: input.map(|pipe| PendingInput { pipe, remaining: &command.stdin }),
+            stdin: input,
             out: Some(register(out, Interest::READABLE).map_err(failed)?),
             err: Some(register(err, Interest::READABLE).map_err(failed)?),
+            wake,
+        })
+    }
+
+    /// Ready when all processes of the command have ended.
+    pub(super) fn poll_exited(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.exited.poll_read_ready(cx).map(|_| ())
+    }
+
+    /// Continues the supervisor when it is time to. Returns the number of times.
+    pub(super) fn poll_wake(&mut self, cx: &mut Context<'_>) -> usize {
+        let mut wakes = 0;
+        while self.wake.poll_tick(cx).is_ready() {
+            self.supervisor.wake();
+            wakes += 1;
+        }
+        wakes
+    }
+}
+
+impl<'a> RunningCommand<'a> {
+    fn start(request: &SpawnRequest<'a>) -> Result<Self> {
+        let stdin = if request.command.stdin.is_empty() { StdinKind::Empty } else { StdinKind::Pipe };
+        Ok(RunningCommand {
+            started: StartedCommand::start(request, stdin)?,
+            remaining_input: &request.command.stdin,
             captures: Default::default(),
             remaining_output_bytes: request.max_output_bytes,
             stopped: None,
-            wake,
             wakes_since_stop: 0,
             buffer: vec![0; READ_BYTES],
             spool: request.spool.clone(),
@@ -141,12 +178,11 @@ impl<'a> RunningCommand<'a> {
         if self.stopped.is_none() && timeout.poll(cx).is_ready() {
             self.stop(ExitStatus::TimedOut);
         }
-        if self.exited.poll_read_ready(cx).is_ready() {
+        if self.started.poll_exited(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        while self.wake.poll_tick(cx).is_ready() {
-            self.wake_supervisor();
-        }
+        let wakes = self.started.poll_wake(cx);
+        self.count_wakes(wakes);
         self.write_stdin(cx);
         for stream in [Stream::Stdout, Stream::Stderr] {
             self.read_stream(cx, stream, sink)?;
@@ -157,30 +193,31 @@ impl<'a> RunningCommand<'a> {
     /// Kills the command. The first reason counts.
     fn stop(&mut self, reason: ExitStatus) {
         self.stopped = self.stopped.or(Some(reason));
-        self.stdin = None;
-        self.supervisor.stop();
+        self.started.stdin = None;
+        self.started.supervisor.stop();
     }
 
-    /// Continues the supervisor, and after some time kills what it should have killed.
-    fn wake_supervisor(&mut self) {
-        self.supervisor.wake();
+    /// Counts how often the supervisor was continued, and after some time kills what it should have killed.
+    fn count_wakes(&mut self, wakes: usize) {
         if self.stopped.is_some() {
-            self.wakes_since_stop += 1;
-            if self.wakes_since_stop > MAX_WAKES_SINCE_STOP {
-                self.supervisor.kill();
+            self.wakes_since_stop += wakes;
+            if self.wakes_since_stop > MAX_WAKES_SINCE_STOP && wakes > 0 {
+                self.started.supervisor.kill();
             }
         }
     }
 
     /// Writes as much of stdin as the pipe takes.
     fn write_stdin(&mut self, cx: &mut Context<'_>) {
-        while let Some(input) = &mut self.stdin {
-            let Poll::Ready(Ok(mut ready)) = input.pipe.poll_write_ready(cx) else { return };
-            match ready.try_io(|pipe| Ok(rustix::io::write(pipe.get_ref(), input.remaining)?)) {
-                Ok(Ok(written)) if written < input.remaining.len() => input.remaining = &input.remaining[written..],
+        while let Some(pipe) = &mut self.started.stdin {
+            let Poll::Ready(Ok(mut ready)) = pipe.poll_write_ready(cx) else { return };
+            match ready.try_io(|pipe| Ok(rustix::io::write(pipe.get_ref(), self.remaining_input)?)) {
+                Ok(Ok(written)) if written < self.remaining_input.len() => {
+                    self.remaining_input = &self.remaining_input[written..];
+                }
                 Err(_) => {}
                 // All is written, or the other end is closed.
-                Ok(_) => self.stdin = None,
+                Ok(_) => self.started.stdin = None,
             }
         }
     }
@@ -189,8 +226,8 @@ impl<'a> RunningCommand<'a> {
     fn read_stream(&mut self, cx: &mut Context<'_>, stream: Stream, sink: &mut Sink<'_>) -> Result<()> {
         for _ in 0..MAX_READS_PER_POLL {
             let pipe = match stream {
-                Stream::Stdout => &mut self.out,
-                Stream::Stderr => &mut self.err,
+                Stream::Stdout => &mut self.started.out,
+                Stream::Stderr => &mut self.started.err,
             };
             let Some(open) = pipe else { return Ok(()) };
             // While the disk is behind, the command waits.
@@ -225,8 +262,8 @@ impl<'a> RunningCommand<'a> {
     async fn finish(mut self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let pipe = match stream {
-                Stream::Stdout => self.out.take(),
-                Stream::Stderr => self.err.take(),
+                Stream::Stdout => self.started.out.take(),
+                Stream::Stderr => self.started.err.take(),
             };
             // Only what is in the pipe now: a process outside may have been given the other end, and keep it open.
             while let (Some(pipe), None) = (&pipe, self.stopped) {
@@ -237,7 +274,7 @@ impl<'a> RunningCommand<'a> {
                 poll_fn(|cx| self.captures[stream as usize].poll_room(cx)).await?;
             }
         }
-        let status = self.supervisor.finish().map_err(|failure| explain(command, failure))?;
+        let status = self.started.supervisor.finish().map_err(|failure| explain(command, failure))?;
         let [stdout, stderr] = self.captures;
         // Without a status, the supervisor was killed from outside.
         let status = self.stopped.or(status).unwrap_or(ExitStatus::Signal(9));
@@ -306,7 +343,7 @@ fn cannot_start(command: &Command, error: &std::io::Error) -> Error {
 }
 
 /// Returns the error for a command that could not be started.
-fn explain(command: &Command, (step, errno): SpawnFailure) -> Error {
+pub(super) fn explain(command: &Command, (step, errno): SpawnFailure) -> Error {
     let name = name(command);
     let error = std::io::Error::from(errno);
     let (kind, what, hint) = match (step, errno) {

@@ -8,6 +8,7 @@ mod files;
 mod landlock;
 mod limits;
 mod shared;
+mod started;
 mod uri;
 mod walls;
 

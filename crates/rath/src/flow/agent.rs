@@ -10,6 +10,7 @@ use rath_record::{Text, view};
 use serde_json::{Value, json};
 
 use super::compressor::Compressor;
+use super::listed_tools::ListedTools;
 use super::module::{Binding, Module};
 use super::{CloneRun, Run, Workflow};
 use crate::error::ErrorKind;
@@ -18,7 +19,8 @@ use crate::provider::Provider;
 use crate::sandbox::Sandbox;
 use crate::session::{Error, EventKind, Result, Session};
 use crate::tool::{
-    Output, OutputVisibility, READ_OUTPUT, ReadOutput, Tool, ToolCx, ToolHandle, Toolbox, Tools, run_calls,
+    ErasedSource, Output, OutputVisibility, READ_OUTPUT, ReadOutput, Tool, ToolCx, ToolHandle, ToolSource, Toolbox,
+    Tools, run_calls,
 };
 
 /// A prompt, a model and tools.
@@ -55,7 +57,8 @@ pub struct Agent {
     provider: Provider,
     name: Option<String>,
     description: String,
-    tools: Vec<ToolHandle>,
+    pub(super) tools: Vec<ToolHandle>,
+    pub(super) sources: Vec<Arc<dyn ErasedSource>>,
     delegates: Vec<Delegate>,
     pub(super) memory: Option<Memory>,
     pub(super) commits_on_run: bool,
@@ -82,6 +85,7 @@ impl Agent {
             name: None,
             description: String::new(),
             tools: Vec::new(),
+            sources: Vec::new(),
             delegates: Vec::new(),
             memory: None,
             commits_on_run: false,
@@ -114,6 +118,12 @@ impl Agent {
     /// Adds several tools.
     pub fn tools(mut self, tools: Tools) -> Self {
         self.tools.extend(tools.into_handles());
+        self
+    }
+
+    /// Adds the tools of a source, which may change while the agent runs. See [`ToolSource`] for an example.
+    pub fn tools_from(mut self, source: impl ToolSource) -> Self {
+        self.sources.push(Arc::new(source));
         self
     }
 
@@ -176,6 +186,7 @@ impl Agent {
     /// Runs until the model asks for no more calls. `suffix` is added below the prompt.
     pub(super) async fn run_turns(&self, mut session: Session, suffix: &str) -> Result<Session> {
         session.hide_also(&self.provider.secrets());
+        self.sources.iter().for_each(|source| session.hide_also(&source.secrets()));
         self.check_tools(&session)?;
         if self.is_turn_of_another_agent(&session, suffix) {
             return Ok(session);
@@ -193,16 +204,14 @@ impl Agent {
         if let Some(memory) = self.memory.as_ref().and_then(Memory::directory) {
             session.keep_memory_out(memory);
         }
-        if !self.tools.is_empty() {
+        if !self.tools.is_empty() || !self.sources.is_empty() {
             // In boxes: agents that call agents would need a larger stack.
             Box::pin(session.require_place()).await?;
             Box::pin(session.record_first_tree()).await?;
         }
-        let mut tools = self.tools.clone();
-        if ReadOutput::is_needed(&session) {
-            tools.push(ToolHandle::new(ReadOutput));
-        }
-        self.instruct(&mut session, &tools, suffix);
+        let mut listed = ListedTools::new(&self.tools, ReadOutput::is_needed(&session));
+        listed.update(self, &mut session).await?;
+        self.instruct(&mut session, &listed.tools(), suffix);
         let mut turn = 0;
         let mut next_fold = 0;
         loop {
@@ -224,15 +233,18 @@ impl Agent {
                     if turn == 1 && !is_own_message {
                         self.recall_for_message(&mut session).await?;
                     }
+                    if turn > 1 && listed.update(self, &mut session).await? {
+                        self.instruct(&mut session, &listed.tools(), suffix);
+                    }
                     session.emit(|| EventKind::Turn { turn });
                     Box::pin(self.provider.ask_in(&mut session, None)).await?;
                 }
                 Next::RunTools(calls) => {
+                    let tools = listed.tools();
                     let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };
                     let outputs = Box::pin(run_calls(&mut session, &toolbox, calls)).await?;
-                    if outputs == OutputVisibility::Partial && tools.len() == self.tools.len() {
-                        tools.push(ToolHandle::new(ReadOutput));
-                        self.instruct(&mut session, &tools, suffix);
+                    if outputs == OutputVisibility::Partial && listed.add_read_output() {
+                        self.instruct(&mut session, &listed.tools(), suffix);
                     }
                 }
             }
@@ -268,7 +280,8 @@ impl Agent {
     /// Records the instructions for the model, unless they are in force already.
     fn instruct(&self, session: &mut Session, tools: &[ToolHandle], suffix: &str) {
         let instructions = self.instructions(session, tools, suffix);
-        let is_known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == instructions);
+        let is_known = view::instructions(session.as_record())
+            .is_some_and(|(step, known)| *known == instructions || session.is_repeated(step, &instructions));
         if !is_known {
             session.push(instructions);
         }
@@ -286,7 +299,9 @@ impl Agent {
         }
         let ours = self.instructions(session, &self.tools, suffix);
         view::instructions(session.as_record()).is_some_and(|(_, known)| {
-            let tools = known.tools.iter().filter(|tool| tool.name != READ_OUTPUT);
+            // The tools of a source may have changed since.
+            let is_listed = |name: &str| name == READ_OUTPUT || self.sources.iter().any(|source| source.owns(name));
+            let tools = known.tools.iter().filter(|tool| !is_listed(&tool.name));
             (&known.text, &known.provider) != (&ours.text, &ours.provider) || !tools.eq(&ours.tools)
         })
     }
@@ -338,6 +353,10 @@ impl Module for Agent {
             let names = self.tools.iter().map(ToolHandle::name).collect::<Vec<_>>();
             detail.push_str(&format!(", tools: {}", names.join(", ")));
         }
+        if !self.sources.is_empty() {
+            let sources = self.sources.iter().map(|source| source.describe()).collect::<Vec<_>>();
+            detail.push_str(&format!(", tools from {}", sources.join(", ")));
+        }
         if let Some(memory) = &self.memory {
             detail.push_str(&format!(", memory: {}", memory.uri()));
         }
@@ -366,7 +385,7 @@ impl Module for Agent {
     }
 
     fn current_instructions(&self, session: &Session) -> Option<Instructions> {
-        Some(self.instructions(session, &self.tools, ""))
+        Some(self.instructions(session, &ListedTools::last(&self.tools, &self.sources), ""))
     }
 
     fn errors_carry_the_session(&self) -> bool {

@@ -53,6 +53,8 @@ pub(super) struct Extras {
     pub(super) put_back: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) not_put_back: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) structured: Option<Json>,
 
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tools: Option<Vec<ToolSpec>>,
@@ -116,6 +118,7 @@ impl Extras {
             tree: result.tree.clone(),
             put_back: result.put_back.clone(),
             not_put_back: result.not_put_back.clone(),
+            structured: result.structured.clone(),
             ..self
         }
     }
@@ -138,6 +141,7 @@ impl Extras {
         result.tree = self.tree.take();
         result.put_back = std::mem::take(&mut self.put_back);
         result.not_put_back = std::mem::take(&mut self.not_put_back);
+        result.structured = self.structured.take();
     }
 }
 

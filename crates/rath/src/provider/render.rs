@@ -137,12 +137,15 @@ fn message_bytes(message: &Message<'_>) -> u64 {
         Message::Assistant(_, answer, exchanges) => {
             let calls = exchanges.iter().map(|exchange| {
                 let output = match exchange.result {
-                    CallResult::Recorded(result) => text(&result.output),
+                    CallResult::Recorded(result) => {
+                        let images = result.images.iter().map(|image| image.blob.bytes());
+                        images.fold(text(&result.output), u64::saturating_add)
+                    }
                     CallResult::Missing => 0,
                 };
-                output + text(&exchange.call.arguments)
+                output.saturating_add(text(&exchange.call.arguments))
             });
-            text(&answer.text) + calls.sum::<u64>()
+            calls.fold(text(&answer.text), u64::saturating_add)
         }
     }
 }
@@ -333,15 +336,18 @@ impl RequestBuilder {
         exchange: &'a Exchange<'a>,
     ) -> Result<RenderedCall<'a>, MissingPayload> {
         let call = exchange.call;
-        let (output, failed) = match exchange.result {
-            CallResult::Recorded(result) => (loaded_text(step, &result.output)?, result.outcome != Outcome::Ok),
-            CallResult::Missing => (NO_RESULT, true),
+        let (output, images, failed) = match exchange.result {
+            CallResult::Recorded(result) => {
+                (loaded_text(step, &result.output)?, &*result.images, result.outcome != Outcome::Ok)
+            }
+            CallResult::Missing => (NO_RESULT, &[][..], true),
         };
         Ok(RenderedCall {
             id: self.call_id(target, step, answer, nth, exchange),
             tool: self.tool_name(step, &call.tool),
             arguments: self.arguments(step, loaded_text(step, &call.arguments)?),
             output,
+            images,
             failed,
         })
     }
@@ -500,6 +506,7 @@ struct RenderedCall<'a> {
     tool: Cow<'a, str>,
     arguments: Cow<'a, str>,
     output: &'a str,
+    images: &'a [Image],
     failed: bool,
 }
 

@@ -40,6 +40,8 @@ pub enum ReportPart {
     EmptyMessage,
     /// An image of a type that models do not read.
     Image,
+    /// An image in the result of a call, for a model that reads text there only.
+    ToolImage,
     /// The option that asks for reasoning: reasoning cannot begin in the middle of a turn.
     Thinking,
 }
@@ -105,6 +107,7 @@ impl ReportPart {
             ReportPart::EmptyAnswer => "empty answer",
             ReportPart::EmptyMessage => "empty message",
             ReportPart::Image => "unreadable image",
+            ReportPart::ToolImage => "tool image",
             ReportPart::Thinking => "thinking option",
         }
     }

@@ -163,8 +163,7 @@ impl RebuildReport {
             return self.add_difference(Some(step.id()), "request", digest, "no steps before it");
         }
         let rebuilt = session::rebuild(before, answer);
-        let has_forgotten = || before.as_record().newest_first().any(|step| step.withheld().is_some());
-        if rebuilt.is_err() && has_forgotten() {
+        if rebuilt.is_err() && before.has_forgotten() {
             self.forgotten_requests += 1;
             return;
         }

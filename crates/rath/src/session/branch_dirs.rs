@@ -17,7 +17,7 @@ use rath_record::{BranchId, Record, Step, view};
 pub(crate) use self::branch_dir::{BranchDir, CallChanges};
 use self::branch_dir::{TrackedDir, hide_in_versions};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
-use super::mirror::Mirror;
+use super::mirror::{Mirror, MirrorStart};
 use super::occupant::{Occupant, read_occupant};
 use super::store_list::{ListedStore, StoreIdResult, StoreList, StoreUri};
 use super::update_note::UpdateNote;
@@ -27,7 +27,7 @@ use super::work_lock::WorkLock;
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::policy::ActivePolicy;
-use crate::sandbox::{RATH_DIR, Root, Sandbox, TempDir, private_paths_in};
+use crate::sandbox::{ForkStart, RATH_DIR, Root, Sandbox, TempDir, private_paths_in};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
@@ -46,6 +46,10 @@ pub(crate) struct BranchDirs {
     state: Mutex<DirAssignments>,
     /// The stores that are known to be on the list of the directory.
     listed_stores: Mutex<HashSet<ListedStore>>,
+    /// The forks that have a sandbox of their own, because that of the session is no directory of this machine.
+    forks: Mutex<HashMap<BranchId, Arc<BranchDirs>>>,
+    /// The branch that the sandbox is for, if it is that of a fork.
+    owner: Option<BranchId>,
 }
 
 /// The branches that have a directory.
@@ -83,6 +87,79 @@ impl BranchDirs {
             opening: Mutex::default(),
             state: Mutex::default(),
             listed_stores: Mutex::default(),
+            forks: Mutex::default(),
+            owner: None,
+        }
+    }
+
+    /// Returns the directories of a fork that has a sandbox of its own, if it was opened.
+    pub(crate) fn fork_dirs(&self, branch: BranchId) -> Option<Arc<BranchDirs>> {
+        self.forks.lock().unwrap_or_else(PoisonError::into_inner).get(&branch).cloned()
+    }
+
+    /// Opens the sandbox of a fork, if the branch works in none of the session's and one can be made for it. A new one is still to be
+    /// [filled](Mirror::fill). Blocks.
+    pub(crate) fn open_fork(&self, request: &DirRequest<'_>) -> Result<Option<(Arc<BranchDirs>, MirrorStart)>> {
+        if let Some(dirs) = self.fork_dirs(request.branch) {
+            return Ok(Some((dirs, MirrorStart::Files)));
+        }
+        let (Some(mirror), Some(root)) = (self.mirror.get(), self.root()) else { return Ok(None) };
+        let path = self.fork_path(root, request.branch);
+        let is_known = Mirror::is_complete_in(&path);
+        if !is_known && (self.owner.is_some() || self.works_in_root(root, request)) {
+            return Ok(None);
+        }
+        let start = if is_known { ForkStart::Existing } else { ForkStart::New };
+        let Some(sandbox) = mirror.sandbox().for_fork(&request.branch.to_string(), start) else { return Ok(None) };
+        let Some(store) = self.versions()? else { return Ok(None) };
+        let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
+        let tree = recorded.or_else(|| self.state().first.clone());
+        if !is_known {
+            // What a killed process left was not complete.
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(cannot_store(&path, error)),
+                _ => crate::store::make_folder(&path).map_err(|error| cannot_store(&path, error))?,
+            }
+            if let Some(tree) = &tree {
+                let left_out = store.objects().checkout(versions::tree_id(tree)?, &path)?.left_out;
+                if !left_out.is_empty() {
+                    return Err(missing_files());
+                }
+            }
+        }
+        let mut dirs = BranchDirs::new(sandbox.clone());
+        dirs.mirror = OnceLock::from(Arc::new(Mirror::of_fork(sandbox, path)));
+        dirs.versions = OnceLock::from(Versions::from(store.objects().clone()));
+        dirs.owner = Some(request.branch);
+        let dirs = self
+            .forks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(request.branch)
+            .or_insert(Arc::new(dirs))
+            .clone();
+        Ok(Some((dirs, if tree.is_some() { MirrorStart::Files } else { MirrorStart::AsMade })))
+    }
+
+    /// Returns true if a branch works in the sandbox of the session, or is about to take it over.
+    fn works_in_root(&self, root: &Path, request: &DirRequest<'_>) -> bool {
+        if self.assigned(request.branch).is_some() {
+            return true;
+        }
+        let occupant = self.state().root;
+        if self.may_use_root(root, request) && occupant.is_none_or(|occupant| occupant == request.branch) {
+            return true;
+        }
+        let Some((from, _)) = request.takes_over_from else { return false };
+        if self.occupant_of(request.record).is_some_and(|occupant| occupant.branch != *from) {
+            return false;
+        }
+        match self.assigned(*from) {
+            Some(dir) => {
+                let head = dir.tracked().and_then(|tracked| tracked.head);
+                head.is_none_or(|head| request.record.find(head).is_some())
+            }
+            None => self.is_vacated(*from, request),
         }
     }
 
@@ -90,6 +167,11 @@ impl BranchDirs {
     pub(crate) fn sharing(mut self, original: Option<PathBuf>) -> Self {
         self.original = original;
         self
+    }
+
+    /// Returns true if these are the directories of a fork that has a sandbox of its own.
+    pub(crate) fn is_of_fork(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// Returns the sandbox that the session was placed in.
@@ -260,7 +342,9 @@ impl BranchDirs {
         if Workspace::is_fork(&fork_path) {
             return self.open(&fork_path, store, request);
         }
-        if let Some(dir) = self.take_over(request, root, store)? {
+        if self.owner.is_none()
+            && let Some(dir) = self.take_over(request, root, store)?
+        {
             return Ok(dir);
         }
         if self.claims_root(request) {
@@ -396,7 +480,8 @@ impl BranchDirs {
 
     /// Returns the name of a directory among those of the session.
     fn name(&self, directory: &Path) -> String {
-        let name = directory.file_name().filter(|_| Some(directory) != self.root());
+        // The directory of a fork has the name of its branch.
+        let name = directory.file_name().filter(|_| Some(directory) != self.root() || self.owner.is_some());
         name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
@@ -496,6 +581,9 @@ impl BranchDirs {
 
     /// Returns true if a branch is the one to work in the user's directory.
     fn may_use_root(&self, root: &Path, request: &DirRequest<'_>) -> bool {
+        if self.owner == Some(request.branch) {
+            return true;
+        }
         let occupant = read_occupant(root);
         let is_occupant = occupant.as_ref().is_some_and(|occupant| occupant.branch == request.branch);
         // A branch that descends from this one took over the directory.
@@ -586,7 +674,7 @@ impl TemporaryVersions {
 /// Closes the versions, which removes their temporary files, on the blocking pool.
 impl Drop for BranchDirs {
     fn drop(&mut self) {
-        drop_on_pool((self.versions.take(), self.mirror.take()));
+        drop_on_pool((self.versions.take(), self.mirror.take(), std::mem::take(&mut self.forks)));
     }
 }
 

@@ -13,7 +13,7 @@ mod of_session;
 mod plan;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,15 @@ pub(crate) struct Mirror {
     state: Mutex<MirrorState>,
     /// The directory, if it ends with the session.
     temporary: Option<TempDir>,
+}
+
+/// The files that a new sandbox begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MirrorStart {
+    /// Those of the mirror.
+    Files,
+    /// Those that it has by itself.
+    AsMade,
 }
 
 #[derive(Default)]
@@ -119,6 +128,44 @@ impl Mirror {
         make_folder(&root).map_err(cannot_open)?;
         let (sandbox, copies) = (sandbox.clone(), CopiesDir::new(root));
         Ok(Mirror { sandbox, copies, limits: MirrorLimits::DEFAULT, state: Mutex::default(), temporary })
+    }
+
+    /// Opens the mirror of the sandbox of a fork, whose copies are in this directory.
+    pub(super) fn of_fork(sandbox: Sandbox, root: PathBuf) -> Self {
+        let (copies, limits) = (CopiesDir::new(root), MirrorLimits::DEFAULT);
+        Mirror { sandbox, copies, limits, state: Mutex::default(), temporary: None }
+    }
+
+    /// Returns the sandbox.
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Returns true if there is a mirror in a directory that was fetched, or sent, as a whole before. Blocks.
+    pub(super) fn is_complete_in(root: &Path) -> bool {
+        CopiesDir::new(root.to_owned()).list_stat().is_some()
+    }
+
+    /// Gives a new sandbox the files that the mirror has, and no others, unless that was done before.
+    pub(super) async fn fill(&self, start: MirrorStart) -> Result<()> {
+        let copies = self.copies.clone();
+        let _lock = run_blocking(move || Ok::<_, Error>(copies.lock()?)).await?;
+        let root = self.root().to_owned();
+        if run_blocking(move || Ok::<_, Error>(Mirror::is_complete_in(&root))).await? {
+            return Ok(());
+        }
+        let cannot_see = |unseen: UnseenFiles| Error::new(ErrorKind::Place, unseen.reason);
+        if start == MirrorStart::Files {
+            let nothing = KnownFiles::default();
+            let listed = tokio::time::timeout(MAX_FETCH_TIME, self.list_files(&nothing)).await;
+            let (listing, _) = listed
+                .map_err(|_| Error::new(ErrorKind::Place, "its files cannot be listed in time"))?
+                .map_err(cannot_see)?;
+            self.state().known = KnownFiles::unread(&listing);
+            self.send().await?;
+        }
+        let known = self.state().known.clone();
+        self.save(known, &KnownFiles::default()).await.map_err(cannot_see)
     }
 
     /// Returns the directory with the copies, in whose `.rath` the versions are.

@@ -14,6 +14,7 @@ use super::mirror::is_unseen_note;
 use super::put_back::PutBackReport;
 use super::store_list::{StoreIdResult, StoreList, StoreUri};
 use super::versions::{self, Versions};
+use super::write_turn::WriteTurn;
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::place::Place;
@@ -27,6 +28,8 @@ pub(super) struct Placement {
     dirs: Arc<SessionDirs>,
     /// The session whose directory this one works in: a call's own session works where the call was made.
     within: Option<Arc<Session>>,
+    /// The turn that the calls take which are made to do the work of this session.
+    pub(super) write_turn: Option<WriteTurn>,
     /// For a merged branch, the branch whose directory it may take over. Filled on first use if the session was opened
     /// from a store.
     takes_over_from: Arc<OnceLock<Option<TakeOver>>>,
@@ -85,7 +88,8 @@ impl Placement {
 
     /// Returns the placement of a session that does the work of a call in `session`.
     pub(super) fn within(&self, session: &Session) -> Self {
-        Placement { dirs: self.dirs.clone(), within: Some(Arc::new(session.quiet())), ..Placement::default() }
+        let (dirs, write_turn) = (self.dirs.clone(), self.write_turn.clone());
+        Placement { dirs, within: Some(Arc::new(session.quiet())), write_turn, ..Placement::default() }
     }
 
     /// Returns the placement of a merged session.
@@ -121,7 +125,7 @@ impl Session {
         work(&branch_dirs, &request).map_err(|error| error.with_session(self))
     }
 
-    fn dir_request(&self) -> DirRequest<'_> {
+    pub(super) fn dir_request(&self) -> DirRequest<'_> {
         let (takes_over_from, secrets) = (self.takes_over_from(), self.secrets());
         DirRequest { branch: self.branch.id, record: &self.record, takes_over_from, secrets }
     }
@@ -245,8 +249,26 @@ impl Session {
         find_take_over(ours.step()?, theirs.step()?)
     }
 
-    /// Returns the directories of the session's branches. Opens the sandbox that the record names, if none is open.
+    /// Returns the directories that this branch has a part in: those of the session's branches, or those of its own sandbox. Opens the
+    /// sandbox that the record names, if none is open.
     pub(crate) fn branch_dirs(&self) -> Result<Arc<BranchDirs>> {
+        let dirs = self.session_dirs()?;
+        Ok(dirs.fork_dirs(self.outermost().branch.id).unwrap_or(dirs))
+    }
+
+    /// Returns the directories that this branch has a part in, if they are open.
+    pub(super) fn opened_dirs(&self) -> Option<Arc<BranchDirs>> {
+        let dirs = self.live.place.branch_dirs()?.clone();
+        Some(dirs.fork_dirs(self.outermost().branch.id).unwrap_or(dirs))
+    }
+
+    /// Returns the session whose directory this one works in.
+    pub(super) fn outermost(&self) -> &Session {
+        self.live.place.within.as_deref().map_or(self, Session::outermost)
+    }
+
+    /// Returns the directories of the session's branches, without those that have a sandbox of their own.
+    pub(super) fn session_dirs(&self) -> Result<Arc<BranchDirs>> {
         if let Some(replay) = self.replaying() {
             return replay.branch_dirs().ok_or_else(|| Error::new(ErrorKind::Place, "nothing runs in a replay"));
         }
@@ -285,6 +307,7 @@ impl Session {
         &self,
         work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.open_own_sandbox().await?;
         let may_take_over = self.assigned_dir().is_none() && self.takes_over_from().is_some();
         // In a box, as all work on files: agents that call agents would need a larger stack.
         match may_take_over {
@@ -317,11 +340,20 @@ impl Session {
         run_blocking(work).await.map_err(|error: Error| error.with_session(self))
     }
 
+    /// Opens the sandbox of a fork that has one of its own, with its files, unless the branch has a directory.
+    async fn open_own_sandbox(&self) -> Result<()> {
+        match self.assigned_dir() {
+            Some(_) => Ok(()),
+            None => Box::pin(self.mirror()).await.map(drop),
+        }
+    }
+
     /// Returns the sandbox over the directory of this branch. The directory of a fork is created here.
     pub(crate) async fn branch_sandbox(&self) -> Result<Sandbox> {
         if let Some(dir) = self.assigned_dir() {
             return Ok(dir.sandbox().clone());
         }
+        self.open_own_sandbox().await?;
         if self.takes_over_from().is_some() {
             return self.with_dir(|_, dir| Ok(dir.sandbox().clone())).await;
         }
@@ -334,7 +366,7 @@ impl Session {
         match &self.live.place.within {
             Some(session) => session.assigned_dir(),
             None if self.replaying().is_some() => None,
-            None => self.live.place.branch_dirs()?.assigned(self.branch.id),
+            None => self.opened_dirs()?.assigned(self.branch.id),
         }
     }
 
@@ -426,12 +458,16 @@ impl Session {
         self.with_versions(move |_, versions| all_changes(versions, &before, &after, &effects)).await
     }
 
-    /// Returns the changes on this record, if they were made in the directory of the session that this one works within.
+    /// Returns the changes that calls on this record made, if they were made in the directory of the session that this one works
+    /// within.
     pub(crate) fn effects_in_this_directory(&self) -> Vec<Effect> {
         if self.live.place.within.is_none() {
             return Vec::new();
         }
-        self.as_record().steps().into_iter().flat_map(|step| step.chunk().effects()).cloned().collect()
+        let steps = self.as_record().steps().into_iter();
+        // Changes that were observed between calls are those of others: of another sub-agent, or of the user.
+        let by_calls = steps.filter(|step| !matches!(step.chunk(), Chunk::Observed(_)));
+        by_calls.flat_map(|step| step.chunk().effects()).cloned().collect()
     }
 
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.
@@ -466,9 +502,10 @@ impl Session {
             return Ok(());
         }
         if self.mirror().await?.is_some() {
-            // A sandbox elsewhere cannot be forked. The tools of a fork report the error.
+            // If a sandbox elsewhere cannot be forked, the tools of a fork report the error.
+            let is_own = self.opened_dirs().is_some_and(|dirs| dirs.is_of_fork());
             let is_fork = placed_branch(&self.record) != Some(self.branch.id);
-            return if is_fork { Ok(()) } else { self.observe().await };
+            return if is_fork && !is_own { Ok(()) } else { self.observe().await };
         }
         let (session, policy) = (self.quiet(), self.policy().cloned());
         let observe = move || {
@@ -513,7 +550,7 @@ impl Session {
     /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call
     /// may have made some, or if nothing is known about the files. Blocks; creates and takes over nothing.
     ///
-    /// If a call may have made the changes, the state is stored, and can be recorded.
+    /// The state is stored, and can be recorded.
     pub(crate) fn changes_since_record(&self) -> Result<Option<Observed>> {
         if let Some(session) = &self.live.place.within {
             return session.changes_since_record();
@@ -522,7 +559,7 @@ impl Session {
         let (branch, record, secrets) = (self.branch.id, &self.record, self.secrets());
         let request = DirRequest { branch, record, takes_over_from: None, secrets };
         let observed = branch_dirs.changes_since_record(&request)?;
-        if observed.as_ref().is_some_and(|observed| !observed.calls.is_empty()) {
+        if observed.is_some() {
             branch_dirs.sync()?;
         }
         Ok(observed)

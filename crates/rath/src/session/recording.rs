@@ -10,8 +10,8 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
-use rath_record::{CallId, CounterId, Step, StepId};
+use rath_record::chunk::{Chunk, Forked, Instructions, Merged, Strategy};
+use rath_record::{CallId, CounterId, Digest, Step, StepId};
 
 pub(crate) use answer::recorded_failure;
 pub use calls::CallDifference;
@@ -49,6 +49,8 @@ pub(crate) struct Replay {
     steps: HashMap<StepId, Step>,
     /// The steps by their first parent; none is the parent of a first step.
     children: HashMap<Option<StepId>, Vec<StepId>>,
+    /// The first step whose text was forgotten.
+    forgotten: Option<StepId>,
     /// The directories in which tools run again; none if they do not run.
     dirs: Option<Arc<ReplayDirs>>,
     /// True if the replay ends at the first call that differs.
@@ -72,6 +74,8 @@ struct ReplayState {
     /// The number of steps of the current run that are in the recording.
     matched_steps: u64,
     requests: u64,
+    /// The number of requests that cannot be compared: a text before them was forgotten.
+    forgotten_requests: u64,
     /// The calls that were made again, by the steps of their results, with the number of changed files that were compared.
     calls: HashMap<StepId, u64>,
     /// The differences of those calls.
@@ -101,8 +105,18 @@ impl Replay {
             children.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
+        let forgotten = lineage.walk().into_iter().find(|step| step.withheld().is_some()).map(Step::id);
         let (secrets, policy) = (session.secrets().clone(), session.policy().cloned());
-        Arc::new(Replay { steps, children, dirs, stops_at_difference, secrets, policy, state: Mutex::default() })
+        Arc::new(Replay {
+            steps,
+            children,
+            forgotten,
+            dirs,
+            stops_at_difference,
+            secrets,
+            policy,
+            state: Mutex::default(),
+        })
     }
 
     /// Returns the values to hide in the output of tools.
@@ -139,6 +153,32 @@ impl Replay {
             Chunk::Forked(_) => _ = state.unrecorded.get_or_insert(divergence),
             _ => _ = state.divergence.get_or_insert(divergence),
         }
+    }
+
+    /// Returns the recorded step of the same kind that comes next, if its text was forgotten, or if the program made its own from
+    /// a forgotten text.
+    ///
+    /// Such a step cannot be compared, unless the program makes the forgotten text again: then the ids are equal.
+    pub(crate) fn forgotten_instead_of(&self, found: &Step, json: &[u8]) -> Option<&Step> {
+        if self.steps.contains_key(&found.id()) {
+            return None;
+        }
+        let expected = self.expected(&self.lock(), found)?;
+        let cannot_be_compared = || {
+            expected.withheld().is_some()
+                || std::str::from_utf8(json).is_ok_and(|json| self.is_from_forgotten(&expected.json(), json))
+        };
+        (expected.chunk().kind() == found.chunk().kind() && cannot_be_compared()).then_some(expected)
+    }
+
+    /// Returns true if the program made a text from one that was forgotten, and the recorded run did not.
+    pub(crate) fn is_from_forgotten(&self, expected: &str, found: &str) -> bool {
+        self.forgotten.is_some() && found.contains(Chunk::FORGOTTEN_TEXT) && !expected.contains(Chunk::FORGOTTEN_TEXT)
+    }
+
+    /// Returns true if the text of a recorded step was forgotten.
+    pub(crate) fn is_forgotten(&self, step: StepId) -> bool {
+        self.steps.get(&step).is_some_and(|step| step.withheld().is_some())
     }
 
     /// Returns the recorded step that should have come instead, preferring a chunk of the same kind.
@@ -204,6 +244,11 @@ impl Replay {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
     }
 
+    /// Returns the recorded step that comes next, if its chunk is a wanted one.
+    pub(crate) fn next_like(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> Option<Step> {
+        self.children(session.head().map(Step::id)).find(|step| wanted(step.chunk())).cloned()
+    }
+
     /// Returns the recorded look at the files, if it comes next.
     pub(crate) fn next_look(&self, session: &Session) -> Option<Step> {
         let is_look = |step: &&Step| matches!(step.chunk(), Chunk::Observed(_)) || is_unseen_note(step.chunk());
@@ -257,6 +302,11 @@ impl Replay {
         self.lock().requests += 1;
     }
 
+    /// Counts a request that cannot be compared: a text before it was forgotten.
+    pub(crate) fn count_forgotten_request(&self) {
+        self.lock().forgotten_requests += 1;
+    }
+
     /// Returns the directories in which tools run again; none if they do not run.
     pub(crate) fn branch_dirs(&self) -> Option<Arc<BranchDirs>> {
         self.dirs.as_ref().map(|dirs| dirs.branch_dirs().clone())
@@ -306,8 +356,17 @@ impl Replay {
         self.lock().requests
     }
 
+    pub(crate) fn forgotten_requests(&self) -> u64 {
+        self.lock().forgotten_requests
+    }
+
     pub(crate) fn divergence(&self) -> Option<Divergence> {
         self.lock().divergence.clone()
+    }
+
+    /// Returns the first step whose text was forgotten.
+    pub(crate) fn first_forgotten(&self) -> Option<StepId> {
+        self.forgotten
     }
 
     /// Returns whether the recorded run may have been cut short where the current run diverged.
@@ -369,6 +428,21 @@ impl Replay {
     fn lock(&self) -> MutexGuard<'_, ReplayState> {
         // No code panics while it holds the lock half updated, so a poisoned state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Returns true in a replay if these are the instructions of a step whose text was forgotten, and the recorded run did not give
+    /// them again.
+    pub(crate) fn is_repeated(&self, step: &Step, instructions: &Instructions) -> bool {
+        let Some(replay) = self.replaying() else { return false };
+        let digest = || {
+            let mut json = Vec::new();
+            Chunk::from(instructions.clone()).encode(&mut json);
+            Digest::compute(&json)
+        };
+        step.withheld().is_some_and(|withheld| withheld == digest())
+            && !replay.next_is(self, |chunk| matches!(chunk, Chunk::Instructions(_)))
     }
 }
 

@@ -7,6 +7,7 @@ use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
 use super::hiding::hiding;
+use super::source::TOOLS_NOTE;
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::flow::{Run, module_name};
@@ -72,6 +73,8 @@ pub struct ToolCx {
     workflows: Mutex<Vec<Arc<ProgressTracker>>>,
     /// The results of checks that ran for this call.
     checks: Mutex<Vec<Checked>>,
+    /// The notes that are recorded before the result of the call.
+    notes: Mutex<Vec<String>>,
     /// The reports of progress, of which one may end in the middle of a secret.
     reports: Mutex<SecretStream>,
     /// The sessions of workflows that were run before the call was paused.
@@ -83,8 +86,8 @@ pub struct ToolCx {
 impl ToolCx {
     pub(super) fn with_key(session: Session, call: Call, key: CallKey) -> Self {
         let reports = Mutex::new(session.secrets().stream());
-        let (workflows, checks, paused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        ToolCx { session, call, key, workflows, checks, reports, paused, extra: ExtraAccess::default() }
+        let (workflows, checks, notes, paused) = Default::default();
+        ToolCx { session, call, key, workflows, checks, notes, reports, paused, extra: ExtraAccess::default() }
     }
 
     /// Gives the call the sessions of the workflows that it ran before it was paused.
@@ -157,6 +160,19 @@ impl ToolCx {
     /// Takes the results of checks that ran for this call.
     pub(super) fn take_checks(&self) -> Vec<Checked> {
         std::mem::take(&mut self.checks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a note to the record, before the result of the call. The model does not read it.
+    ///
+    /// For what happened on the way and is neither output nor a file: that a server was started again, for example.
+    pub fn note(&self, text: impl Into<String>) {
+        let text = format!("{TOOLS_NOTE}{}", text.into());
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// Takes the notes that were added for this call.
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reports progress to the listeners of the run. The model does not read it.

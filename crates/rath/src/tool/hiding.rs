@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::identity::{has_other_names, identity};
 use crate::blocking::run_blocking;
 use crate::links::{FollowedPath, Links, SeenRoot, follow};
-use crate::policy::ActivePolicy;
+use crate::policy::{ActivePolicy, Policy};
 use crate::sandbox::{
     ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, RATH_DIR, Result, Sandbox,
     SandboxBackend, SharedDirs, Sink, private_paths_in,
@@ -37,6 +37,32 @@ pub(super) fn hiding(inner: Sandbox, policy: &Arc<ActivePolicy>) -> Sandbox {
         true => Sandbox::new(HidingSandbox { inner, policy: policy.clone() }),
         false => inner,
     }
+}
+
+/// Returns the files in the directory of a sandbox that commands under a policy do not see now, relative to the directory: those that
+/// the policy forbids to read, private ones of the user, and those that the sandbox hides. Blocks.
+///
+/// For a process that is no call, such as a server: calls of a session are kept from these files anyway.
+///
+/// ```
+/// use rath::policy::{Permission, Policy, Rule};
+/// use rath::prelude::*;
+/// use rath::tool::hidden_files_blocking;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// std::fs::write(directory.path().join("notes.txt"), "private")?;
+/// let policy = Policy::new(Mode::Workspace).rules([Rule::new(Permission::Deny, "read notes.txt")?]);
+/// let hidden = hidden_files_blocking(&Sandbox::local(directory.path()), policy)?;
+/// assert_eq!(hidden, [std::path::Path::new("notes.txt")]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn hidden_files_blocking(sandbox: &Sandbox, policy: Policy) -> Result<Vec<PathBuf>> {
+    let found = HiddenFiles::find(sandbox, Some(Arc::new(ActivePolicy::new(policy))))?.found;
+    let mut hidden: Vec<_> = found.into_iter().collect();
+    hidden.sort();
+    Ok(hidden)
 }
 
 /// The files in a workspace that tools do not read: private ones of the user, those of rath, and those that a sandbox or a policy hides.

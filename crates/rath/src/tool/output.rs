@@ -1,5 +1,6 @@
 //! The output of a tool, and the part of it that a model reads.
 
+use rath_record::chunk::{Image, Json};
 use rath_record::{Digest, Text};
 use serde::Serialize;
 use serde_json::Value;
@@ -16,10 +17,16 @@ use crate::session::{Error, Result};
 /// assert_eq!(Output::from_value(&[1, 2])?.text, "[1,2]");
 /// # Ok::<(), rath::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// The text for the model, which is shown as much of it as the tool's limit allows.
     pub text: String,
+    /// The images for the model. A model that reads only text from tools is told of their types and sizes.
+    pub images: Vec<Image>,
+    /// The output as a value for programs, which the model does not read.
+    pub structured: Option<Json>,
+    /// True if the call failed, and the output says why. A failure that is a text alone is an error of the call instead.
+    pub is_failure: bool,
 }
 
 impl Output {
@@ -27,24 +34,22 @@ impl Output {
     pub fn from_value(value: &impl Serialize) -> Result<Self> {
         let value = serde_json::to_value(value)
             .map_err(|error| Error::new(ErrorKind::Tool, "the output cannot be written as JSON").because(error))?;
-        Ok(Output {
-            text: match value {
-                Value::String(text) => text,
-                value => value.to_string(),
-            },
-        })
+        Ok(Output::from(match value {
+            Value::String(text) => text,
+            value => value.to_string(),
+        }))
     }
 }
 
 impl From<String> for Output {
     fn from(text: String) -> Self {
-        Output { text }
+        Output { text, ..Output::default() }
     }
 }
 
 impl From<&str> for Output {
     fn from(text: &str) -> Self {
-        Output { text: text.to_owned() }
+        Output::from(text.to_owned())
     }
 }
 

@@ -22,7 +22,7 @@ use rath_record::turn::{PendingCall, Progress};
 use rath_record::{CallId, Text};
 
 use self::decided_paths::DecidedPaths;
-use self::files::{FileChanges, RoundFiles};
+use self::files::{FileChanges, RoundFiles, Wake};
 pub(crate) use self::plan::never_made;
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
 pub(crate) use self::replay::repeat_call;
@@ -104,6 +104,7 @@ async fn make_calls(
         }
         round.snapshot_before(session).await?;
         let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len())).await?;
+        round.give_up_turn();
         // The start of a call is durable before the call runs: otherwise a crash could leave an effect that is not recorded.
         if !started.is_empty() {
             session.durable().await?;
@@ -111,7 +112,7 @@ async fn make_calls(
         for (nth, ready, cx) in started {
             running.push(make_call(nth, ready, cx));
         }
-        if running.is_empty() {
+        if running.is_empty() && !round.files.wants_turn {
             if round.has_unappended() {
                 continue;
             }
@@ -122,7 +123,13 @@ async fn make_calls(
             };
         }
         // If a limit ends the wait, the next turn of the loop handles it.
-        if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
+        if round.files.wants_turn {
+            match Box::pin(within_limits(session, round.files.next_or_turn(running))).await {
+                Ok(Wake::Ended((nth, end))) => round.end(session, nth, end).await?,
+                Ok(Wake::Turn(guard)) => round.files.guard = Some(guard),
+                Err(_) => {}
+            }
+        } else if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
             round.end(session, nth, end).await?;
         }
     }
@@ -148,7 +155,11 @@ fn make_call(nth: usize, ready: Box<ReadyCall>, cx: Arc<ToolCx>) -> CallFuture {
     Box::pin(async move {
         let work = AssertUnwindSafe(async { tool.tool().call(&cx, arguments).await }).catch_unwind();
         let outcome = match tokio::time::timeout(time_limit, work).await {
-            Ok(Ok(Ok(Output { text }))) => CallOutcome { outcome: Outcome::Ok, text, limit },
+            Ok(Ok(Ok(Output { text, images, structured, is_failure }))) => {
+                let (outcome, text) =
+                    if is_failure { (Outcome::Failed, format!("failed: {text}")) } else { (Outcome::Ok, text) };
+                CallOutcome { limit, images, structured, ..CallOutcome::new(outcome, text) }
+            }
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Approval && !cx.workflow_sessions().is_empty() => {
                 return (nth, CallEnd::Paused);
             }
@@ -202,6 +213,8 @@ enum CallState {
     Running {
         cx: Arc<ToolCx>,
         nature: Nature,
+        /// True if the call does nothing itself but run workflows.
+        runs_workflows: bool,
         touches: Vec<Touch>,
         effects: Vec<Effect>,
         /// The policy that the files have to keep which the call leaves behind, and whether a person approved the call.
@@ -267,7 +280,8 @@ impl Round {
         let mut started = Vec::new();
         let mut earlier = TouchSet::default();
         self.resolve_new_touches().await?;
-        let root = self.files.root();
+        self.files.wants_turn = false;
+        let root = self.files.root().cloned();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
                 CallState::Running { touches, .. } => earlier.add(touches),
@@ -279,11 +293,16 @@ impl Round {
                     let mut waits = earlier.conflicts(&resolved);
                     // Paths are resolved again only if the call could start now.
                     if !waits && known != self.changes && ready.touches_paths() {
-                        resolved = resolve(vec![ready.touches.clone()], root).await?.remove(0);
+                        resolved = resolve(vec![ready.touches.clone()], root.as_ref()).await?.remove(0);
                         waits = earlier.conflicts(&resolved);
                     }
                     earlier.add(&resolved);
                     if waits {
+                        *touches = Some((self.changes, resolved));
+                        continue;
+                    }
+                    if ready.nature != Nature::ReadOnly && self.files.lacks_turn() {
+                        self.files.wants_turn = true;
                         *touches = Some((self.changes, resolved));
                         continue;
                     }
@@ -302,10 +321,11 @@ impl Round {
                         session.push(ready.start_step(&slot.call));
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
-                    let cx = ready.context(session, &slot.call, paused);
+                    let cx = ready.context(session, &slot.call, paused, Some(&self.files.turn));
                     let state = CallState::Running {
                         cx: cx.clone(),
                         nature: ready.nature.clone(),
+                        runs_workflows: ready.runs_workflows(),
                         touches: resolved,
                         effects: Vec::new(),
                         policy: session.policy().map(|policy| (policy.clone(), ready.progress == Progress::Approved)),
@@ -349,6 +369,7 @@ impl Round {
         let looked = if self.files.is_unseen { Ok(()) } else { self.snapshot_after(session, nth).await };
         self.files.is_unseen |= looked.is_err();
         self.finish(session, nth, end, !(may_write && self.files.is_unseen));
+        self.give_up_turn();
         looked
     }
 
@@ -445,8 +466,9 @@ impl Round {
     async fn append_interrupted(&mut self, session: &mut Session, running: FuturesUnordered<CallFuture>) -> Result<()> {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         self.finish_ready(session, running).await?;
+        // The calls are stopped, and so are the workflows that they ran: nothing writes while the files are looked at.
         if let Some(nth) = self.first_writer() {
-            self.snapshot_after(session, nth).await?;
+            self.assign_changes(session, nth).await?;
         }
         for slot in &mut self.slots[self.appended..] {
             if let CallState::Running { cx, nature: Nature::Effectful, effects, put_back, .. } = &mut slot.state {
@@ -505,7 +527,7 @@ impl CallSlot {
         };
         if let Some(cx) = cx {
             cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
-            cx.take_checks().into_iter().for_each(|checked| _ = session.push(checked));
+            push_reports(session, cx);
         }
         let tool = &self.call.tool;
         let mut lines: Vec<String> = put_back.describe().collect();
@@ -547,7 +569,7 @@ impl CallSlot {
             }
         };
         work.iter().for_each(|work| session.keep_aside(work));
-        cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
+        cx.iter().for_each(|cx| push_reports(session, cx));
         // Secrets are removed before the text is cut: half a key would not be recognised.
         let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
         let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
@@ -555,6 +577,8 @@ impl CallSlot {
         let paths = |files: Vec<(String, String)>| files.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
         let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output)
             .with_whole(whole)
+            .with_images(outcome.images)
+            .with_structured(outcome.structured)
             .with_put_back(paths(put_back.restored))
             .with_not_put_back(paths(put_back.failed));
         if changes.is_none() {
@@ -566,6 +590,12 @@ impl CallSlot {
         });
         Ok(visibility)
     }
+}
+
+/// Appends the checks and the notes of a call.
+fn push_reports(session: &mut Session, cx: &ToolCx) {
+    cx.take_checks().into_iter().for_each(|checked| _ = session.push(checked));
+    cx.take_notes().into_iter().for_each(|note| _ = session.push(Chunk::note(note)));
 }
 
 /// Returns the changes that a call made itself or through workflows that it ran, which are kept aside and not read.

@@ -1,10 +1,12 @@
 //! Work that is kept aside: it is on the record and paid for, and no view but spending and lineage shows it.
 
-use rath::chunk::{Resolution, Verdict};
+use rath::chunk::{Resolution, ToolSpec, Verdict};
 use rath::prelude::*;
-use rath::tool::builtin::WriteFile;
+use rath::tool::builtin::{Shell, WriteFile};
+use rath::tool::{Output, Touch};
 use rath::view::{self, Freshness};
 use rath::{Line, Origin};
+use serde_json::json;
 
 use crate::files::{effects, files, placed, work};
 use crate::support::{block_on, folder, script};
@@ -35,6 +37,83 @@ fn a_call_has_the_changes_of_the_workflow_that_it_ran() {
     assert_eq!(files.list.keys().copied().collect::<Vec<_>>(), ["a.txt"]);
     let blame = block_on(session.blame("a.txt")).expect("objects").expect("a file");
     assert_eq!(origin(&blame.lines[0]), r#"help {"task":"write a.txt"}"#);
+}
+
+/// A tool that lets an agent do its work, and writes a file itself.
+struct Ask(Agent);
+
+impl Tool for Ask {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("ask", "Asks an agent.", json!({"type": "object"}))
+    }
+
+    fn touches(&self, _: &serde_json::Value) -> Vec<Touch> {
+        vec![Touch::everything()]
+    }
+
+    async fn call(&self, cx: &ToolCx, _: serde_json::Value) -> Result<Output> {
+        cx.run(&self.0, "write").await?;
+        cx.sandbox().await?.write("g.txt", b"g\n").await?;
+        Ok("done".into())
+    }
+}
+
+/// Sub-agents that work in one directory at the same time, one of them through another and one through a tool, and a call beside
+/// them: each has its own changes, and no others. None waits for ever for its turn.
+#[test]
+fn sub_agents_at_the_same_time_do_not_get_each_others_changes() {
+    [1, 2, 3, 16].into_iter().for_each(check_sub_agents);
+}
+
+fn check_sub_agents(max_concurrent_calls: usize) {
+    let calls = |calls: &[(&str, serde_json::Value)]| {
+        let call = |(name, arguments): &(&str, serde_json::Value)| json!({"name": name, "arguments": arguments});
+        json!({"calls": calls.iter().map(call).collect::<Vec<_>>()}).to_string()
+    };
+    let shell = |name: &str, nth: usize| {
+        let command = format!("echo {nth} >> {name}.txt; sleep 0.02; echo {nth} > {name}{nth}.txt; sleep 0.02");
+        ("shell", json!({"command": command}))
+    };
+    let done = || r#"{"text": "done"}"#.to_owned();
+    let helper = |name: &str| {
+        let turns =
+            [calls(&[shell(name, 1)]), calls(&[shell(name, 2), shell(name, 3)]), calls(&[shell(name, 4)]), done()];
+        Agent::new("Help.", &script(turns)).tool(Shell)
+    };
+    let task = json!({"task": "write"});
+    let pass_on = calls(&[("inner", task.clone())]);
+    let through = Agent::new("Pass on.", &script([pass_on, done()])).delegate("inner", helper("c"));
+    let ask = [("first", task.clone()), ("second", task.clone()), shell("d", 1), ("ask", json!({})), ("third", task)];
+    let agent = Agent::new("Work.", &script([calls(&ask), done()]))
+        .max_concurrent_calls(max_concurrent_calls)
+        .tool(Shell)
+        .tool(Ask(helper("f")))
+        .delegate("first", helper("a"))
+        .delegate("second", helper("b"))
+        .delegate("third", through);
+    let folder = folder(&[("e.txt", "e\n")]);
+    let session = block_on(agent.run(placed(&folder))).expect("a run");
+    let of = |name: &str| "+X.txt +X1.txt +X2.txt +X3.txt +X4.txt".replace('X', name);
+    let expected = [of("a"), of("b"), "+d.txt +d1.txt".to_owned(), of("f") + " +g.txt", of("c")];
+    let expected: String = expected.iter().map(|effects| format!("tool_result: {effects}\n")).collect();
+    assert_eq!(effects(&session), expected, "{}", session.lineage());
+    // Of the calls of the sub-agents too.
+    for step in session.lineage().walk() {
+        let (Chunk::ToolResult(result), Some((call, _))) = (step.chunk(), view::find_call(step)) else { continue };
+        let command = call.arguments.as_str().unwrap_or_default();
+        let is_own = |path: &str| &*call.tool != "shell" || command.contains(&format!(" {path}"));
+        assert!(result.effects.iter().all(|effect| is_own(&effect.path)), "{command}: {:?}", result.effects);
+    }
+    for (name, tool) in [("a", "first"), ("b", "second"), ("c", "third"), ("d", "shell"), ("f", "ask")] {
+        for path in [format!("{name}.txt"), format!("{name}1.txt")] {
+            let blame = block_on(session.blame(&path)).expect("objects").expect("a file");
+            assert!(blame.lines.iter().all(|line| origin(line).starts_with(tool)), "{path}: {blame:?}");
+        }
+    }
+    // The directory has the files on the record: nothing is observed between the calls of the session, and nothing after them.
+    let session = work(session, &[&["true"]]);
+    let observed = session.as_record().steps().into_iter().filter(|step| matches!(step.chunk(), Chunk::Observed(_)));
+    assert_eq!(observed.count(), 1, "{}", session.lineage());
 }
 
 /// Returns the session after a program that tries three times, checks each and merges the second. The others are kept aside.

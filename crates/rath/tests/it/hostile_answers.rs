@@ -1,9 +1,8 @@
 //! An answer takes memory and time in proportion to its bytes, whatever they are.
 
-use std::time::Instant;
-
 use rath::prelude::*;
 use rath::provider::Retry;
+use rath_bench::cpu_time;
 use rath_test_support::this_test;
 
 use crate::server::{Reply, TestServer};
@@ -13,7 +12,7 @@ use crate::support::block_on;
 const BYTES: usize = 4 << 20;
 /// The most memory that an answer may take, as a multiple of its size. The server is in the same process, and holds it twice.
 const MAX_MULTIPLE: u64 = 20;
-/// The most time that an answer may take on a busy machine, in seconds. In time that grows with the square it would be hours.
+/// The most processor time that an answer may take, in seconds. In time that grows with the square it would be hours.
 const MAX_SECONDS: u64 = 15;
 
 /// An answer by its name, the beginning of its bytes, the part that is repeated and the end.
@@ -154,8 +153,8 @@ fn child() {
     body.push_str(end);
     let is_stream = matches!(api, ChatStream | MessagesStream);
     let reply = if is_stream { Reply::stream(body) } else { Reply::json(200, &body) };
-    let (before, start) = (peak(), Instant::now());
-    block_on(async {
+    let before = peak();
+    let ask = async {
         let server = TestServer::always(reply).await;
         let provider = if matches!(api, Chat | ChatStream) {
             Provider::from(OpenAi::new("m").base_url(&server.url).expect("a URL"))
@@ -165,8 +164,9 @@ fn child() {
         // Whether it is an answer is no matter here.
         let asked = provider.retry(Retry::never()).ask(Session::user("hi")).each(|_| {}).await;
         eprintln!("{}", asked.map_or_else(|error| error.to_string(), |_| "an answer".to_owned()));
-    });
-    let (multiple, seconds) = ((peak() - before) / BYTES as u64, start.elapsed().as_secs());
+    };
+    let seconds = cpu_time(|| block_on(ask)).as_secs();
+    let multiple = (peak() - before) / BYTES as u64;
     eprintln!("{multiple} times its bytes, {seconds} s");
     assert!(multiple <= MAX_MULTIPLE && seconds <= MAX_SECONDS, "too much");
 }

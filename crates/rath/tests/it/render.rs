@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy;
 use rath::Usage;
 use rath::chunk::{
-    Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, RecalledEntry, ToolSpec,
+    Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, Outcome, RecalledEntry, ToolResult,
+    ToolSpec,
 };
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
@@ -216,7 +217,9 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                     // Some results are not in the order of the calls.
                     let pending = if output % 2 == 0 { pending } else { &calls[calls.len() - 1 - nth] };
                     let text = if output % 3 == 0 { "" } else { OUTPUT };
-                    session.push(Chunk::result(pending.call.id.clone(), text));
+                    let image = |kind: &str| Image::new(kind, *b"dots");
+                    let images = if output % 4 == 1 { vec![image("image/png"), image("image/tiff")] } else { vec![] };
+                    session.push(ToolResult::new(pending.call.id.clone(), Outcome::Ok, text).with_images(images));
                 }
                 if output % 5 == 0 {
                     session.push(Chunk::result("no such call", OUTPUT));
@@ -354,6 +357,30 @@ fn opaque_state_is_sent_only_to_the_model_it_came_from() {
     assert!(noted, "the loss is on the record");
     session.push(Chunk::user("again"));
     assert!(body(&models.providers[2].request(&session).expect("it is rendered")).contains(r#""signature":"c2ln""#));
+}
+
+#[test]
+fn images_of_a_tool_are_shown_where_they_can_be_and_named_elsewhere() {
+    let models = Models::new();
+    let mut session = Session::user("look");
+    session.push(Chunk::calls([Call::new("a", "look", "{}")]));
+    let images = vec![Image::new("image/png", *b"dots"), Image::new("image/tiff", *b"lines")];
+    session.push(ToolResult::new("a", Outcome::Ok, "two").with_images(images));
+    let sent = |model: usize| models.providers[model].request(&session).expect("it is rendered");
+    let list = |request: &Request| serde_json::from_slice::<Value>(request.body()).expect("JSON")["messages"].take();
+    let (chat, messages) = (sent(0), sent(2));
+    assert_eq!(
+        list(&messages)[2]["content"][0]["content"],
+        serde_json::json!([
+            {"type": "text", "text": "two"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "ZG90cw=="}},
+            {"type": "text", "text": "[an image of type image/tiff, which models do not read]"},
+        ])
+    );
+    let lines = "two\n[image: image/png, 4 bytes, not shown to this model]\n\
+                 [image: image/tiff, 5 bytes, not shown to this model]";
+    assert_eq!(list(&chat)[2]["content"], lines);
+    assert!(chat.report.to_string().contains("2 tool images"), "{}", chat.report);
 }
 
 #[test]

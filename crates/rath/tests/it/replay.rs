@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use expect_test::{Expect, expect};
-use rath::Usage;
 use rath::chunk::{Call, Finish};
 use rath::chunk::{Identity, ToolSpec};
+use rath::memory::Note;
 use rath::prelude::*;
 use rath::provider::Retry;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::Record;
 use rath::tool::Output;
 use rath::turn::Next;
+use rath::{StepId, Usage};
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};
@@ -417,6 +418,7 @@ fn a_task_that_is_delegated() {
     for session in [Session::user("go"), placed] {
         let session = run(&agent(&script(turns), "Help well."), session);
         exact(&session, &agent(&mute(), "Help well."));
+        replay_without_each_step(&session, &agent(&mute(), "Help well."));
         let replayed = block_on(session.replay(&agent(&mute(), "Help badly."))).expect("a replay");
         assert_eq!(replayed.divergence.as_ref().expect("a divergence").pointer, "/text", "{replayed}");
     }
@@ -453,6 +455,76 @@ fn a_memory_gives_its_recorded_answers() {
     exact(&session, &minds(&mute(), &mute_memory()));
 }
 
+/// Returns a copy of a session in which a step is forgotten.
+fn without(session: &Session, step: StepId) -> Session {
+    let store = block_on(Store::open("memory:")).expect("a store");
+    let copy = block_on(session.clone().record(&store)).expect("recorded");
+    let id = copy.id();
+    block_on(copy.durable()).expect("durable");
+    drop(copy);
+    block_on(store.forget(id, step)).expect("forgotten");
+    block_on(store.read(id)).expect("opened").session
+}
+
+/// Forgets each step of a session in turn, and replays what is left of it.
+///
+/// Returns the results, each with the kinds of the steps that were forgotten.
+fn replay_without_each_step(session: &Session, workflow: &dyn Run) -> String {
+    let mut results: Vec<(String, String)> = Vec::new();
+    for step in session.lineage().walk() {
+        let opened = without(session, step.id());
+        let replayed = block_on(opened.replay(workflow)).expect("a replay");
+        // A session whose place was forgotten has none: it takes other steps.
+        if let (Chunk::Placed(_), Some(divergence)) = (step.chunk(), &replayed.divergence) {
+            let reason =
+                format!("step {} was forgotten: the program may differ for that reason alone", step.id().short());
+            assert_eq!(divergence.detail.as_deref(), Some(&*reason));
+            continue;
+        }
+        assert!(replayed.is_exact(), "without {}: {replayed}\n{}", step.chunk().kind(), opened.lineage());
+        assert_eq!(replayed.steps, session.lineage().walk().len() as u64, "without {}", step.chunk().kind());
+        let kind = step.chunk().kind().to_owned();
+        match results.iter_mut().find(|(result, _)| *result == replayed.to_string()) {
+            Some((_, kinds)) => *kinds += &format!(", {kind}"),
+            None => results.push((replayed.to_string(), kind)),
+        }
+    }
+    results.into_iter().map(|(result, kinds)| format!("{kinds}\n  {result}\n")).collect()
+}
+
+#[test]
+fn a_replay_says_that_a_text_was_forgotten() {
+    let counter = Counter::default();
+    let memory = Memory::in_process("notes");
+    block_on(memory.remember(Note::new("The Seine runs through Paris."))).expect("written");
+    let agent = |provider: &Provider, memory: &Memory| counting(provider, &counter).memory(memory).commit_on_run();
+    let turns = [
+        r#"{"calls": [{"name": "count", "arguments": {"of": "words"}}]}"#,
+        DONE,
+        r#"{"calls": [{"name": "count"}, {"name": "count"}]}"#,
+        DONE,
+    ];
+    let provider = script(turns);
+    let mut session = run(&agent(&provider, &memory), Session::user("Which river runs through Paris?"));
+    session.push(Chunk::user("And the Seine?"));
+    let session = run(&agent(&provider, &memory), session);
+    assert_eq!(session.text(), Some("done"));
+    exact(&session, &agent(&mute(), &mute_memory()));
+    expect![[r#"
+        user, memory
+          4 requests cannot be compared: a text was forgotten
+        instructions, assistant, user
+          exact: 2 requests; 2 requests cannot be compared: a text was forgotten
+        assistant, tool_result
+          exact: 1 request; 3 requests cannot be compared: a text was forgotten
+        tool_started, memory, memory, assistant, tool_started, tool_started, assistant, memory
+          exact: 4 requests
+        tool_result, tool_result
+          exact: 3 requests; 1 request cannot be compared: a text was forgotten
+    "#]]
+    .assert_eq(&replay_without_each_step(&session, &agent(&mute(), &mute_memory())));
+}
+
 #[test]
 fn a_run_that_waited_for_approval() {
     let counter = Counter { nature: Nature::Approval, ..Counter::default() };
@@ -472,6 +544,7 @@ fn a_run_that_waited_for_approval() {
     assert_eq!(session.text(), Some("done"));
     assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
     exact(&session, &steps(&mute()));
+    replay_without_each_step(&session, &steps(&mute()));
     assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
 }
 
@@ -1006,6 +1079,36 @@ fn calls_are_not_repeated_without_the_files_that_they_read() {
     std::fs::remove_file(fresh.path().join("a.txt")).expect("it was restored");
     let error = repeat(&Session::resume_own(session.as_record().clone())).expect_err("no files");
     assert_eq!(error.message(), "the recorded files of this session are not in this copy");
+}
+
+#[test]
+fn calls_are_not_repeated_if_they_were_forgotten() {
+    let recorded = crate::support::folder(&[("a.txt", "one\n")]);
+    let session = crate::files::work(crate::files::placed(&recorded), &[&["cat a.txt"], &["cat a.txt"]]);
+    let is_wanted = |step: &&rath::record::Step| matches!(step.chunk(), Chunk::Assistant(_) | Chunk::ToolResult(_));
+    let reports = session.as_record().steps().into_iter().filter(is_wanted).map(|step| {
+        let fresh = rath_test_support::temp_dir();
+        let copy = without(&session, step.id());
+        let report = block_on(copy.repeat(rath::tool::builtin::all(), Sandbox::local(fresh.path())).into_future());
+        format!("without {}:\n{}\n", step.chunk().kind(), report.expect("repeated"))
+    });
+    expect![[r#"
+        without assistant:
+        exact: 1 request, 1 call, 0 files; 2 requests cannot be compared: a text was forgotten
+        not made: 1 call (forgotten)
+        without tool_result:
+        exact: 1 request, 1 call, 0 files; 2 requests cannot be compared: a text was forgotten
+        not made: 1 call (forgotten)
+        without assistant:
+        exact: 2 requests, 1 call, 0 files; 1 request cannot be compared: a text was forgotten
+        not made: 1 call (forgotten)
+        without tool_result:
+        exact: 2 requests, 1 call, 0 files; 1 request cannot be compared: a text was forgotten
+        not made: 1 call (forgotten)
+        without assistant:
+        exact: 3 requests, 2 calls, 0 files
+    "#]]
+    .assert_eq(&reports.collect::<String>());
 }
 
 #[test]

@@ -302,6 +302,8 @@ impl TrajectoryWriter {
             self.push_aside_refs();
             return self.push_chunk(EmbeddedChunk::from_step(step), rath);
         };
+        let reason = "left out: the format holds text only in the result of a call";
+        writer.notes.count_many(NoteCode::LeftOut, result.images.len() as u64, "picture", reason);
         let observed = ObservationResult {
             source_call_id: Some(result.call.to_string()),
             content: Some(writer.text(&result.output)),

@@ -307,6 +307,8 @@ impl<'a> ChunkWriter<'a> {
         };
         let stamp = self.stamps.get(&std::ptr::from_ref(result));
         let rath = stamp.map(|stamp| Extras::from_stamp(stamp)).unwrap_or_default();
+        let reason = "left out: the format holds text only";
+        self.notes.count_many(NoteCode::LeftOut, result.images.len() as u64, "picture", reason);
         let content = self.text(&result.output);
         let payload = ResultPayload {
             tool_call_id: exchange.id.to_string(),

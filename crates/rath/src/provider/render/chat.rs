@@ -124,10 +124,28 @@ pub(super) fn answer(
         builder.raw(r#",{"role":"tool","tool_call_id":"#);
         builder.text(&call.id);
         builder.raw(r#","content":"#);
-        builder.text(call.output);
+        match call.images {
+            [] => builder.text(call.output),
+            images => {
+                let text = with_images_named(builder, step, call.output, images);
+                builder.text(&text);
+            }
+        }
         builder.raw("}");
     }
     Ok(())
+}
+
+/// Returns the text of a result with a line for each image: a message of a tool holds text only.
+fn with_images_named(builder: &mut RequestBuilder, step: &Step, text: &str, images: &[Image]) -> String {
+    let mut text = text.to_owned();
+    for image in images {
+        builder.report(step.id(), ReportPart::ToolImage, Treatment::Rewritten);
+        text.push_str(if text.is_empty() || text.ends_with('\n') { "" } else { "\n" });
+        let bytes = image.blob.bytes();
+        text.push_str(&format!("[image: {}, {bytes} bytes, not shown to this model]", image.media_type));
+    }
+    text
 }
 
 /// Writes reasoning into the member that it was received in.

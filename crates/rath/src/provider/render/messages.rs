@@ -69,22 +69,47 @@ pub(super) fn user(
     for image in images {
         builder.raw(comma);
         comma = ",";
-        match builder.image(step, image)? {
-            Some((media_type, data)) => {
-                builder.raw(r#"{"type":"image","source":{"type":"base64","media_type":"#);
-                builder.text(media_type);
-                builder.raw(r#","data":""#);
-                builder.base64(data);
-                builder.raw(r#""}}"#);
-            }
-            None => text_block(builder, &super::image_placeholder(image)),
-        }
+        image_block(builder, step, image)?;
     }
     if !text.trim().is_empty() {
         builder.raw(comma);
         text_block(builder, text);
     }
     builder.raw("]}");
+    Ok(())
+}
+
+/// Writes the blocks of a result: the text, then the images.
+fn text_and_images(
+    builder: &mut RequestBuilder,
+    step: &Step,
+    text: &str,
+    images: &[Image],
+) -> Result<(), MissingPayload> {
+    let mut comma = "";
+    if !text.trim().is_empty() {
+        text_block(builder, text);
+        comma = ",";
+    }
+    for image in images {
+        builder.raw(comma);
+        comma = ",";
+        image_block(builder, step, image)?;
+    }
+    Ok(())
+}
+
+fn image_block(builder: &mut RequestBuilder, step: &Step, image: &Image) -> Result<(), MissingPayload> {
+    match builder.image(step, image)? {
+        Some((media_type, data)) => {
+            builder.raw(r#"{"type":"image","source":{"type":"base64","media_type":"#);
+            builder.text(media_type);
+            builder.raw(r#","data":""#);
+            builder.base64(data);
+            builder.raw(r#""}}"#);
+        }
+        None => text_block(builder, &super::image_placeholder(image)),
+    }
     Ok(())
 }
 
@@ -131,7 +156,14 @@ pub(super) fn answer(
         builder.raw(r#"{"type":"tool_result","tool_use_id":"#);
         builder.text(&call.id);
         builder.raw(r#","content":"#);
-        builder.text(call.output);
+        match call.images {
+            [] => builder.text(call.output),
+            images => {
+                builder.raw("[");
+                text_and_images(builder, step, call.output, images)?;
+                builder.raw("]");
+            }
+        }
         builder.raw(if call.failed { r#","is_error":true}"# } else { "}" });
     }
     builder.raw(if calls.is_empty() { "" } else { "]}" });

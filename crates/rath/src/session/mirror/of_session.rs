@@ -92,8 +92,19 @@ impl Session {
             return Ok(None);
         }
         let session = self.quiet();
-        let open = move || session.branch_dirs()?.open_mirror(session.live.mirrors_in.as_deref());
-        run_blocking(open).await.map_err(|error| error.with_session(self))
+        let open = move || {
+            let dirs = session.session_dirs()?;
+            let mirror = dirs.open_mirror(session.live.mirrors_in.as_deref())?;
+            // The work of a call is done where the call was made.
+            let branch = session.outermost();
+            Ok::<_, Error>((mirror, dirs.open_fork(&branch.dir_request())?))
+        };
+        let (mirror, fork) = run_blocking(open).await.map_err(|error| error.with_session(self))?;
+        let Some((dirs, start)) = fork else { return Ok(mirror) };
+        let Some(mirror) = dirs.mirror().cloned() else { return Ok(mirror) };
+        let filled = mirror.clone();
+        run_task(async move { filled.fill(start).await }).await.map_err(|error: Error| error.with_session(self))?;
+        Ok(Some(mirror))
     }
 
     /// Puts on the record that the files are not known from here on, if they could not be seen when they were last looked at.
@@ -118,7 +129,7 @@ impl Session {
 
     /// Returns the reason why the files could not be seen when they were last looked at; none if they were seen, or are on this machine.
     pub(in crate::session) fn unseen_reason(&self) -> Option<String> {
-        self.live.place.branch_dirs()?.mirror()?.unseen_reason()
+        self.opened_dirs()?.mirror()?.unseen_reason()
     }
 
     /// Returns the error of an operation on files that cannot be seen.

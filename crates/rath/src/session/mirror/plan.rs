@@ -238,6 +238,14 @@ impl KnownFiles {
             || is_below(self.removed.range(prefix.clone()..).next())
     }
 
+    /// Returns the files of a listing, none of which was read.
+    pub(super) fn unread(listing: &Listing) -> Self {
+        let is_file = |entry: &ListedEntry| !matches!(entry, ListedEntry::Directory);
+        let files = listing.iter().filter(|(_, entry)| is_file(entry));
+        let unread = || KnownFile { mark: None, digest: None, copy: None };
+        KnownFiles { files: files.map(|(path, _)| (path.clone(), unread())).collect(), removed: BTreeSet::new() }
+    }
+
     /// Notes that a file is gone. Beyond the number of names that a mirror may have, removed files are forgotten.
     pub(super) fn remove(&mut self, path: &str) {
         if self.files.remove(path).is_some() && self.removed.len() < MirrorLimits::DEFAULT.names {

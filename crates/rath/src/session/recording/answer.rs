@@ -30,11 +30,13 @@ impl Replay {
             let action = || format!("{} is asked", request.identity);
             let step = self.next_step(session, action, is_answer).await?;
             if let Chunk::Assistant(answer) = step.chunk() {
-                if let Some(divergence) = request_divergence(&step, answer, request) {
-                    return Err(self.diverge(session, divergence));
-                }
-                if answer.request.is_some() {
-                    self.count_request();
+                match request_divergence(&step, answer, request) {
+                    Some(divergence) if divergence.is_of_request() && session.has_forgotten() => {
+                        self.count_forgotten_request();
+                    }
+                    Some(divergence) => return Err(self.diverge(session, divergence)),
+                    None if answer.request.is_some() => self.count_request(),
+                    None => {}
                 }
                 send_deltas(answer, sink);
                 session.append_recorded(&step);
@@ -115,7 +117,7 @@ fn request_divergence(step: &Step, answer: &Assistant, request: &Request) -> Opt
         let pointer = format!("/provider{}", difference.pointer);
         return Some(Divergence::between_values(step, &pointer, ours, theirs));
     }
-    let divergence = Divergence::between_values(step, "/request", &json!(digest?), &json!(request.digest));
+    let divergence = Divergence::between_requests(step, digest?, request.digest);
     Some(divergence.with_detail(describe_body_difference(step, answer, request)))
 }
 

@@ -148,7 +148,7 @@ impl Replay {
 
     /// Makes the files equal to those that a call found when it was recorded, or looks at the files that are there.
     pub(crate) async fn before_call(&self, session: &Session) -> Result<()> {
-        let Some(dirs) = self.dirs.clone().filter(|_| session.place().is_some()) else { return Ok(()) };
+        let Some(dirs) = self.dirs.clone().filter(|_| had_place(session)) else { return Ok(()) };
         let tree = dirs.restores_files().then(|| session.tree_before_call().or_else(|| dirs.first.clone())).flatten();
         let restore = move |branch_dirs: &BranchDirs, dir: Arc<crate::session::BranchDir>| {
             let Some(tree) = tree else { return branch_dirs.observe(&dir, None, None).map(drop) };
@@ -164,7 +164,7 @@ impl Replay {
 
     /// Returns the files after a call, if its changes were recorded.
     pub(crate) async fn after_call(&self, session: &Session, recorded: &ToolResult) -> Result<FilesAfter> {
-        if self.dirs.is_none() || session.place().is_none() || recorded.tree.is_none() {
+        if self.dirs.is_none() || !had_place(session) || recorded.tree.is_none() {
             return Ok(None);
         }
         session.with_dir(|_, dir| dir.changes_except(None, true, |_, _| None)?.changes).await
@@ -194,7 +194,9 @@ impl Replay {
         let mut differences = Vec::new();
         if recorded.outcome != now.outcome {
             differences.push(difference("outcome", with_outcome(recorded), with_outcome(now)));
-        } else if (&recorded.output, &recorded.whole) != (&now.output, &now.whole) {
+        } else if (&recorded.output, &recorded.whole) != (&now.output, &now.whole)
+            || (&recorded.images, &recorded.structured) != (&now.images, &now.structured)
+        {
             differences.push(difference("output", text(recorded), text(now)));
         }
         let mut files = 0;
@@ -277,4 +279,9 @@ fn describe(effects: &[&Effect]) -> String {
         [] => "no change".to_owned(),
         effects => effects.iter().map(|effect| draw::describe_effect(effect)).collect::<Vec<_>>().join(" "),
     }
+}
+
+/// Returns true if calls were made in a place. One from before a forgotten step counts: in a replay no call is made there.
+fn had_place(session: &Session) -> bool {
+    session.place().or_else(|| session.forgotten_place()).is_some()
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use rath_record::{Digest, Payload, Step, StepId, draw};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::json_diff;
+
+const REQUEST_POINTER: &str = "/request";
 
 /// The first difference between a program and the recording that it is replayed over.
 ///
@@ -66,6 +68,16 @@ impl Divergence {
         Divergence::at(recorded, pointer, Some(expected.to_string()), Some(found.to_string()))
     }
 
+    /// The program sends another request than the recorded one.
+    pub(crate) fn between_requests(recorded: &Step, expected: Digest, found: Digest) -> Self {
+        Divergence::between_values(recorded, REQUEST_POINTER, &json!(expected), &json!(found))
+    }
+
+    /// Returns true if the request is all that differs.
+    pub(crate) fn is_of_request(&self) -> bool {
+        self.pointer == REQUEST_POINTER
+    }
+
     /// The program begins an action that is not the recorded one.
     pub(crate) fn unexpected_action(recorded: &Step, found: String) -> Self {
         Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), Some(found))
@@ -89,6 +101,13 @@ impl Divergence {
     pub(crate) fn ended_early(recorded: &Step, error: Option<&str>) -> Self {
         let detail = error.map(|error| format!("it ended with an error: {error}"));
         Divergence { detail, ..Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), None) }
+    }
+
+    /// Adds that a text is missing from the recording.
+    pub(crate) fn after_forgotten(mut self, forgotten: StepId) -> Self {
+        let reason = format!("step {} was forgotten: the program may differ for that reason alone", forgotten.short());
+        self.detail = Some(self.detail.map_or_else(|| reason.clone(), |detail| format!("{detail}\n  {reason}")));
+        self
     }
 
     pub(crate) fn with_detail(mut self, detail: Option<String>) -> Self {

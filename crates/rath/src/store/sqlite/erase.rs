@@ -167,7 +167,7 @@ fn erase(transaction: &mut Transaction<'_>, mut row: StepRow, places: &[u64]) ->
     {
         for relative in BranchRow::of_family(transaction.connection, family)? {
             if transaction.branch(relative)?.is_some_and(|row| row.title == title) {
-                transaction.change(relative, |row| row.title = "[forgotten]".into())?;
+                transaction.change(relative, |row| row.title = Chunk::FORGOTTEN_TEXT.into())?;
             }
         }
     }

@@ -3,15 +3,17 @@
 //! The directory is looked at before the first call that may write, and after each such call.
 
 use std::ffi::OsStr;
+use std::future::pending;
 use std::sync::Arc;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Step;
 use rath_record::chunk::{Change, Effect, Tree};
 
-use super::{CallState, Round};
+use super::{CallEnd, CallFuture, CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, WorkLock, lossy_path};
+use crate::session::{BranchDir, CallChanges, ChangedPaths, NameGuards, WorkLock, WriteGuard, WriteTurn, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::{Nature, Touch};
 use crate::workspace;
@@ -33,6 +35,12 @@ pub(super) struct RoundFiles {
     /// True if others may have written while a call ran: calls, or other processes. The changes are told apart by the touches of
     /// calls.
     has_concurrent_writers: bool,
+    /// The turn to change files, which sub-agents that work in the directory take too.
+    pub(super) turn: WriteTurn,
+    /// The turn, while this round has it.
+    pub(super) guard: Option<WriteGuard>,
+    /// True if a call could start if the round had the turn.
+    pub(super) wants_turn: bool,
     /// True from when the files could not be looked at after a call that may have changed them.
     pub(super) is_unseen: bool,
 }
@@ -43,8 +51,30 @@ impl RoundFiles {
         self.root.as_ref()
     }
 
+    /// Returns true if calls that may change files have to wait for their turn.
+    pub(super) fn lacks_turn(&self) -> bool {
+        self.dir.is_some() && self.guard.is_none()
+    }
+
+    /// Waits until a call ends, or until it is the turn of this round.
+    pub(super) async fn next_or_turn(&self, running: &mut FuturesUnordered<CallFuture>) -> Wake {
+        // No call has to be waited for before the turn is taken, if none runs.
+        let ended = async {
+            match running.next().await {
+                Some(ended) => ended,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = ended => Wake::Ended(ended),
+            guard = self.turn.take() => Wake::Turn(guard),
+        }
+    }
+
     /// Opens the directory of the session.
     async fn open(&mut self, session: &Session) {
+        self.turn = session.write_turn();
         let opened = session.with_dir(|_, dir| {
             let root = dir.sandbox().directory().and_then(|directory| Root::open(directory).ok());
             let work_lock = dir.work_lock();
@@ -97,6 +127,14 @@ impl RoundFiles {
     }
 }
 
+/// The reason why a round goes on.
+pub(super) enum Wake {
+    /// A call has ended.
+    Ended((usize, CallEnd)),
+    /// It is the turn of the round to change files.
+    Turn(WriteGuard),
+}
+
 /// The changes that a call made to files.
 pub(super) struct FileChanges {
     /// The changes that were seen while the call ran and belong to it, in the order in which they were seen.
@@ -118,12 +156,26 @@ impl Round {
         }
     }
 
+    /// Lets other rounds change files, if no call of this one is about to or does.
+    pub(super) fn give_up_turn(&mut self) {
+        let writes = |nth: usize| self.may_write(nth) && !self.runs_workflows(nth);
+        if self.files.guard.is_some() && !(0..self.slots.len()).any(writes) {
+            self.files.guard = None;
+        }
+    }
+
     /// Looks at the files if a call that may write is about to start and no such call runs.
+    ///
+    /// Takes the turn, if there is one to take. Otherwise nothing starts that may write, and there is nothing to look at.
     pub(super) async fn snapshot_before(&mut self, session: &mut Session) -> Result<()> {
         let may_write =
             |state: &CallState| matches!(state, CallState::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
-        let is_about_to_write = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
-        match is_about_to_write && !self.files.is_current && self.files.dir.is_some() {
+        let is_about_to_write = self.slots.iter().any(|slot| may_write(&slot.state));
+        if is_about_to_write && self.files.lacks_turn() {
+            self.files.guard = self.files.turn.try_take();
+        }
+        let is_first = is_about_to_write && self.files.guard.is_some() && self.first_writer().is_none();
+        match is_first && !self.files.is_current && self.files.dir.is_some() {
             true => Box::pin(self.files.observe(session)).await,
             false => Ok(()),
         }
@@ -135,16 +187,39 @@ impl Round {
     /// declared other paths, it belongs to none, and the next look records it as made by others.
     pub(super) async fn snapshot_after(&mut self, session: &Session, nth: usize) -> Result<()> {
         self.files.is_current = false;
-        match self.may_write(nth) {
-            true => Box::pin(self.assign_changes(session, nth)).await,
-            false => Ok(()),
+        if !self.may_write(nth) {
+            return Ok(());
+        }
+        if self.runs_workflows(nth) && !self.may_look_after_work(nth) {
+            self.take_tree_of_work(nth);
+            return Ok(());
+        }
+        Box::pin(self.assign_changes(session, nth)).await
+    }
+
+    /// Takes the turn to look at the files after workflows, unless others work in the directory.
+    fn may_look_after_work(&mut self, nth: usize) -> bool {
+        if (0..self.slots.len()).any(|other| other != nth && self.may_write(other)) {
+            return false;
+        }
+        self.files.guard = self.files.guard.take().or_else(|| self.files.turn.try_take());
+        self.files.guard.is_some()
+    }
+
+    /// Takes over the files as the workflows of a call left them. Looking now, one would see half of what others do.
+    fn take_tree_of_work(&mut self, nth: usize) {
+        if let CallState::Running { cx, .. } = &self.slots[nth].state {
+            let of_work = cx.workflow_sessions().iter().rev().find_map(Session::tree);
+            self.files.seen = of_work.or_else(|| self.files.recorded.clone());
+            self.files.has_concurrent_writers = true;
         }
     }
 
     /// Finds the changes since the last look, and assigns each to the call that made it.
-    async fn assign_changes(&mut self, session: &Session, nth: usize) -> Result<()> {
-        let others: Vec<usize> =
-            (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
+    pub(super) async fn assign_changes(&mut self, session: &Session, nth: usize) -> Result<()> {
+        // Workflows that run wait for their turn.
+        let others = (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other));
+        let (workflows, others): (Vec<usize>, Vec<usize>) = others.partition(|other| self.runs_workflows(*other));
         let policy = match &self.slots[nth].state {
             // While others write, a change may be theirs.
             CallState::Running { policy: Some(policy), .. } if others.is_empty() => Some(policy.clone()),
@@ -192,7 +267,7 @@ impl Round {
         let Some((tree, effects)) = changes? else { return Ok(()) };
         self.files.seen = Some(tree);
         self.files.is_current = true;
-        self.files.has_concurrent_writers |= !others.is_empty();
+        self.files.has_concurrent_writers |= !others.is_empty() || !workflows.is_empty();
         let mut has_foreign_changes = false;
         for effect in effects {
             // A temporary file of a call that runs is not its final file, and the removal of one is no change.
@@ -227,6 +302,10 @@ impl Round {
     /// Returns the first call that runs and may write.
     pub(super) fn first_writer(&self) -> Option<usize> {
         (0..self.slots.len()).find(|nth| self.may_write(*nth))
+    }
+
+    fn runs_workflows(&self, nth: usize) -> bool {
+        matches!(self.slots[nth].state, CallState::Running { runs_workflows: true, .. })
     }
 
     pub(super) fn may_write(&self, nth: usize) -> bool {

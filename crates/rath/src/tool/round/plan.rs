@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_record::Digest;
-use rath_record::chunk::{Call, CallOrigin, Outcome, ToolStarted};
+use rath_record::chunk::{Call, CallOrigin, Image, Json, Outcome, ToolStarted};
 use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::DecidedPaths;
 use crate::error::ErrorKind;
 use crate::policy::Use;
 use crate::sandbox::ExtraAccess;
-use crate::session::{Error, Result, Session};
+use crate::session::{Error, Result, Session, WriteTurn};
 use crate::tool::context::CallKey;
 use crate::tool::{Nature, OUTPUT_LIMIT, ToolCx, ToolHandle, Touch};
 
@@ -86,14 +86,28 @@ impl ReadyCall {
         }
     }
 
-    pub(super) fn context(&self, session: &Session, call: &Call, paused: Vec<Session>) -> Arc<ToolCx> {
-        let cx = ToolCx::with_key(session.for_tool(), call.clone(), self.key.clone());
+    /// Returns the context of the call. Workflows that it runs take `turn` before they change files.
+    pub(super) fn context(
+        &self,
+        session: &Session,
+        call: &Call,
+        paused: Vec<Session>,
+        turn: Option<&WriteTurn>,
+    ) -> Arc<ToolCx> {
+        // Another call has the turn of the round while it runs, so its workflows take turns among themselves.
+        let turn = turn.filter(|_| self.runs_workflows()).cloned().unwrap_or_default();
+        let cx = ToolCx::with_key(session.for_tool().taking_turns(turn), call.clone(), self.key.clone());
         Arc::new(cx.resuming(paused).allowing(self.extra.clone()))
     }
 
     /// Returns a digest of the files and hosts that a decision about the call is about.
     pub(super) fn subject(&self) -> Digest {
         Digest::compute(format!("{:?} {:?}", self.decided_paths.targets(), self.extra).as_bytes())
+    }
+
+    /// Returns true if the call does nothing itself but run workflows.
+    pub(super) fn runs_workflows(&self) -> bool {
+        self.tool.tool().only_runs_workflows()
     }
 
     pub(super) fn touches_paths(&self) -> bool {
@@ -107,11 +121,13 @@ pub(super) struct CallOutcome {
     pub(super) text: String,
     /// The number of bytes of the text that the model is shown.
     pub(super) limit: usize,
+    pub(super) images: Vec<Image>,
+    pub(super) structured: Option<Json>,
 }
 
 impl CallOutcome {
     pub(super) fn new(outcome: Outcome, text: impl Into<String>) -> Self {
-        CallOutcome { outcome, text: text.into(), limit: OUTPUT_LIMIT }
+        CallOutcome { outcome, text: text.into(), limit: OUTPUT_LIMIT, images: Vec::new(), structured: None }
     }
 }
 

@@ -16,15 +16,24 @@ use crate::session::{
     ChangedPaths, Divergence, FilesAfter, Replay, Result, Session, is_aside, is_by_program, is_of_workspace,
     lossy_path, recorded_failure,
 };
-use crate::tool::{ToolCx, ToolHandle};
+use crate::tool::{TOOLS_NOTE, ToolCx, ToolHandle};
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
 pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<CallPlan>) -> Result<OutputVisibility> {
-    repeat_decisions(session, replay, &mut plans);
-    if let Some(error) = undecided(plans.iter().map(CallPlan::parts)) {
+    let goes_on = repeat_decisions(session, replay, &mut plans);
+    let lacks_decision = goes_on && session.has_forgotten();
+    let mut calls: Vec<ReplayedCall> = plans
+        .into_iter()
+        .map(|plan| {
+            let is_forgotten = replay.is_forgotten(plan.origin.answer)
+                || lacks_decision && !matches!(plan.action, CallAction::Make(_) | CallAction::Close(_));
+            ReplayedCall::new(plan, is_forgotten)
+        })
+        .collect();
+    let compared = calls.iter().filter(|call| !call.is_forgotten);
+    if let Some(error) = undecided(compared.map(|call| (&call.call, &call.action))) {
         return Err(error.with_session(session));
     }
-    let mut calls: Vec<ReplayedCall> = plans.into_iter().map(ReplayedCall::new).collect();
     let mut amount = OutputVisibility::Full;
     while calls.iter().any(|call| !call.is_closed) {
         let action = || {
@@ -34,7 +43,8 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<C
         let step = replay.next_step(session, action, |chunk| is_of_round(chunk, &calls)).await?;
         match step.chunk() {
             Chunk::ToolStarted(started) => {
-                match ReplayedCall::find_open(&mut calls, &started.call, |call| call.cx.is_none()) {
+                match ReplayedCall::find_open(&mut calls, &started.call, |call| call.cx.is_none() && !call.is_forgotten)
+                {
                     Some(call) => call.start(session, Some(started)),
                     None => session.append_recorded(&step),
                 }
@@ -65,7 +75,9 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<C
 }
 
 /// Appends the decisions that the recorded run made about the calls: by its policy, or by a person whom it asked.
-fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPlan]) {
+///
+/// Returns true if the recorded run went on with the calls.
+fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPlan]) -> bool {
     let next = |session: &Session, plans: &[CallPlan]| {
         replay.next_decision(session, |id| plans.iter().any(|plan| plan.call.id == *id))
     };
@@ -101,6 +113,7 @@ fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPla
             other => other,
         };
     }
+    goes_on
 }
 
 /// Replaces the action of the call with this origin; without one, of the first undecided call with this id.
@@ -130,6 +143,7 @@ fn is_of_calls(chunk: &Chunk, is_open: &dyn Fn(&CallId) -> bool) -> bool {
         Chunk::ToolStarted(started) => is_open(&started.call),
         Chunk::ToolResult(result) => is_open(&result.call),
         Chunk::Interrupted(_) => true,
+        Chunk::Note(note) if note.text.as_str().is_some_and(|text| text.starts_with(TOOLS_NOTE)) => true,
         chunk => is_aside(chunk) || is_of_workspace(chunk),
     }
 }
@@ -142,11 +156,13 @@ struct ReplayedCall {
     cx: Option<Arc<ToolCx>>,
     /// True once the result is appended.
     is_closed: bool,
+    /// True if the arguments or a decision was forgotten: then the recorded steps are all that is known of the call.
+    is_forgotten: bool,
 }
 
 impl ReplayedCall {
-    fn new(CallPlan { call, action, .. }: CallPlan) -> Self {
-        ReplayedCall { call, action, cx: None, is_closed: false }
+    fn new(CallPlan { call, action, .. }: CallPlan, is_forgotten: bool) -> Self {
+        ReplayedCall { call, action, cx: None, is_closed: false, is_forgotten }
     }
 
     /// Returns the first open call with this id that fits.
@@ -170,7 +186,7 @@ impl ReplayedCall {
                     let rule = recorded.and_then(|started| started.rule.clone());
                     session.push(ready.start_step(&self.call).with_rule(rule));
                 }
-                self.cx = Some(ready.context(session, &self.call, paused));
+                self.cx = Some(ready.context(session, &self.call, paused, None));
             }
             CallAction::Close(said) => {
                 session.push(self.result(said));
@@ -190,7 +206,7 @@ impl ReplayedCall {
     ) -> Result<()> {
         // A call whose path was moved at the last moment is refused without a start.
         let is_refused = recorded.outcome == Outcome::Denied && matches!(self.action, CallAction::Make(_));
-        if self.cx.is_none() && !is_refused {
+        if self.cx.is_none() && !is_refused && !self.is_forgotten {
             self.start(session, None);
             replay.ensure_not_diverged(session)?;
         }
@@ -215,7 +231,8 @@ impl ReplayedCall {
 
 fn result(call: &Call, said: &CallOutcome) -> ToolResult {
     let (output, whole) = truncate(said.text.clone(), said.limit);
-    ToolResult::new(call.id.clone(), said.outcome, output).with_whole(whole)
+    let result = ToolResult::new(call.id.clone(), said.outcome, output).with_whole(whole);
+    result.with_images(said.images.clone()).with_structured(said.structured.clone())
 }
 
 /// Makes a call again, and compares its result with the recorded one.
@@ -253,10 +270,15 @@ async fn make_again(
     said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
     replay.ensure_not_diverged(session)?;
     let now = result(call, &said);
+    if step.withheld().is_some() {
+        return Ok(());
+    }
     if runs_tool {
         return replay.compare_call(session, (step, call), (recorded, &now), after).await;
     }
     match first_difference(recorded, &now) {
+        // The workflow read a text that was forgotten.
+        Some((_, expected, found)) if replay.is_from_forgotten(&expected.to_string(), &found.to_string()) => Ok(()),
         Some((pointer, expected, found)) => {
             Err(replay.diverge(session, Divergence::between_values(step, pointer, &expected, &found)))
         }
@@ -268,6 +290,9 @@ async fn make_again(
 pub(crate) async fn repeat_call(replay: &Arc<Replay>, tools: &[ToolHandle], step: &Step) -> Result<Option<String>> {
     let Chunk::ToolResult(recorded) = step.chunk() else { return Ok(None) };
     let Some((call, answer)) = view::find_call(step) else { return Ok(Some("not asked for on the record".to_owned())) };
+    if step.withheld().is_some() || answer.withheld().is_some() {
+        return Ok(Some("forgotten".to_owned()));
+    }
     if !has_ended(recorded) {
         return Ok(Some(draw::outcome_text(recorded.outcome).to_owned()));
     }
@@ -287,7 +312,7 @@ pub(crate) async fn repeat_call(replay: &Arc<Replay>, tools: &[ToolHandle], step
     match plan(tools, pending).action {
         CallAction::Make(ready) if ready.tool.tool().only_runs_workflows() => Ok(Some("a workflow".to_owned())),
         CallAction::Make(ready) => {
-            let cx = ready.context(&session, call, Vec::new());
+            let cx = ready.context(&session, call, Vec::new(), None);
             make_again(&session, replay, (step, call), (&ready, &cx), recorded).await.map(|()| None)
         }
         CallAction::Close(said) if said.outcome == Outcome::UnknownTool => {

@@ -80,6 +80,8 @@ pub(super) const CHANNELS: &[Channel] = &[
     stored("tool_result: old path"),
     stored("tool_result: path that is put back"),
     stored("tool_result: path that is not put back"),
+    stored("tool_result: media type of an image"),
+    stored("tool_result: structured value"),
     stored("placed: URI"),
     stored("placed: tree"),
     stored("observed: path"),

@@ -75,6 +75,8 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
             .with_effects([Effect::new(text("tool_result: path"), renamed)])
             .with_put_back([text("tool_result: path that is put back")])
             .with_not_put_back([text("tool_result: path that is not put back")])
+            .with_images([Image::new(text("tool_result: media type of an image"), [4, 5, 6])])
+            .with_structured(json("tool_result: structured value"))
             .into(),
         Chunk::calls([Call::new("c2", "shell", json!({"text": long("assistant: long arguments")}).to_string())]),
         Assistant::new("signed").with_sidecar(json("assistant: sidecar")).into(),

@@ -1,0 +1,35 @@
+//! `rath explain`: answer questions about a step from the record.
+
+use rath::provider::Prices;
+
+use crate::explanation::explain;
+use crate::output::{self, CommandResult};
+use crate::sessions::SessionArg;
+
+/// Explain a step: what the model saw, where tools ran, what changed, and what it cost
+///
+/// The answers come from the record alone; no model is asked. They are as of the step: for an answer of a model they
+/// say what it was sent, which files its calls changed, which notes of a memory it saw, which steps a summary stood
+/// for, which routes were chosen, and which checks cover the files.
+#[derive(clap::Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    session: SessionArg,
+    /// The step: the first digits of its id, a branch for its newest step, or `head` for the newest step of all
+    #[arg(default_value = "head")]
+    step: String,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: &ExplainArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
+    let exit = loaded.warn();
+    let explanation = explain(loaded.find_step(&args.step)?, &loaded.lineage, &Prices::list());
+    match args.json {
+        true => output::data(|out| output::json_line(out, &explanation))?,
+        false => output::text(|out| explanation.print(out))?,
+    }
+    Ok(exit)
+}

@@ -1,0 +1,217 @@
+//! The MCP servers of the configuration: `mcp.json` of the user, and `.mcp.json` of a project.
+
+use std::path::{Path, PathBuf};
+
+use rath::record::draw::one_line;
+use rath_mcp::{Config, Origin, ServerConfig, Transport};
+use serde_json::Value;
+
+use super::trust::{TrustedFiles, accept};
+use super::{ProjectFiles, config_directory, read_file, refuse_within_reach, user_file};
+use crate::output::{self, Exit, Failure};
+
+/// The file of a project.
+pub(super) const PROJECT_FILE: &str = ".mcp.json";
+/// The file of the user, beside `config.toml`.
+const USER_FILE: &str = "mcp.json";
+
+/// The MCP servers that files name.
+#[derive(Default)]
+pub(crate) struct McpFiles {
+    /// The user's file comes first, then those of the project, the innermost first.
+    pub(crate) files: Vec<McpFile>,
+    /// The servers that are in force. Of two with one name, the one in the earlier file counts.
+    pub(crate) servers: Vec<ServerConfig>,
+    /// Remarks about the files.
+    pub(crate) notices: Vec<String>,
+}
+
+/// A file that names MCP servers.
+pub(crate) struct McpFile {
+    pub(crate) path: PathBuf,
+    pub(crate) state: FileState,
+    /// The content, exactly as it is shown and accepted.
+    text: String,
+}
+
+/// Tells whether the servers of a file are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileState {
+    /// The user wrote the file, or accepted it as it is.
+    InForce,
+    /// The file is of the project, and the user has not accepted it.
+    New,
+    /// The user accepted an earlier content of the file.
+    Changed,
+}
+
+impl McpFiles {
+    /// Reads the files for an agent that works in `directory`.
+    pub(crate) fn read(directory: Option<&Path>) -> Result<Self, Failure> {
+        let mut files = McpFiles::default();
+        if let Some(path) = config_directory().map(|directory| directory.join(USER_FILE)) {
+            // The two files of the user are in one directory.
+            user_file().map_or(Ok(()), |file| refuse_within_reach(&file, directory))?;
+            if let Some(text) = read_file(&path)? {
+                files.add_servers(&path, &text, Origin::User)?;
+                files.files.push(McpFile { path, text, state: FileState::InForce });
+            }
+        }
+        let found = directory.map(|directory| ProjectFiles::find(directory, PROJECT_FILE));
+        let ProjectFiles { files: of_project, of_others } = found.unwrap_or_default();
+        for path in of_others {
+            files.notices.push(format!("{} is ignored: another user owns it", output::path(&path)));
+        }
+        let trusted = TrustedFiles::read()?;
+        for (path, text) in of_project {
+            // What a link leads to may be accepted for another project, where the same commands are other programs.
+            if path.is_symlink() {
+                files.notices.push(format!("{} is ignored: it is a link", output::path(&path)));
+                continue;
+            }
+            // A project cannot keep the user from working in it.
+            let text = match text {
+                Ok(text) => text,
+                Err(failure) => {
+                    files.notices.push(format!("{}, so it is ignored", failure.message));
+                    continue;
+                }
+            };
+            let state = match trusted.has(&path, &text) {
+                true => FileState::InForce,
+                false if trusted.has_path(&path) => FileState::Changed,
+                false => FileState::New,
+            };
+            if state == FileState::InForce {
+                files.add_servers(&path, &text, Origin::Project)?;
+            }
+            files.files.push(McpFile { path, text, state });
+        }
+        Ok(files)
+    }
+
+    /// Returns the files that the user has not accepted as they are. Nothing of them is used.
+    pub(crate) fn proposed(&self) -> impl Iterator<Item = &McpFile> {
+        self.files.iter().filter(|file| file.state != FileState::InForce)
+    }
+
+    /// Adds the servers of a file that is in force. Only now variables are replaced by their values.
+    fn add_servers(&mut self, path: &Path, text: &str, origin: Origin) -> Result<(), Failure> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let config = Config::parse(text, origin, variable).map_err(|error| wrong(path, &error))?;
+        self.notices
+            .extend(config.notices.iter().map(|notice| format!("{}: {}", output::path(path), one_line(notice))));
+        for server in config.servers {
+            if self.servers.iter().any(|known| known.name == server.name) {
+                let (name, path) = (one_line(&server.name), output::path(path));
+                self.notices.push(format!("the server `{name}` in {path} is ignored: another one has that name"));
+            } else {
+                self.servers.push(server);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl McpFile {
+    /// Describes the servers of the file, each by its name and on one line, as they are written: variables have no value here. What
+    /// a server is, the parser that starts it says: it is not read here a second time.
+    pub(crate) fn outline(&self) -> Result<Vec<(String, String)>, Failure> {
+        let not_servers = || {
+            let message = format!("the MCP servers in {} cannot be read", output::path(&self.path));
+            Failure::new(message, HINT).with_exit(Exit::Usage)
+        };
+        let content: Value = serde_json::from_str(&self.text).map_err(|_| not_servers())?;
+        let servers = content["mcpServers"].as_object().ok_or_else(not_servers)?;
+        let config = self.parsed()?;
+        let parsed = |name: &str| config.servers.iter().find(|server| server.name == name);
+        Ok(servers.iter().map(|(name, server)| (one_line(name), describe(server, parsed(name)))).collect())
+    }
+
+    /// Returns the servers as they would be started, with the names of variables in the place of their values.
+    fn parsed(&self) -> Result<Config, Failure> {
+        let variable = |name: &str| Some(format!("${{{name}}}"));
+        Config::parse(&self.text, Origin::Project, variable).map_err(|error| wrong(&self.path, &error))
+    }
+
+    /// Accepts the content, as it was read. What cannot work is not accepted.
+    pub(crate) fn accept(&self) -> Result<(), Failure> {
+        self.parsed()?;
+        accept(&self.path, &self.text)
+    }
+}
+
+/// Describes a server as it is written, whole: the command or the address, and what it is given. One that is disabled has no
+/// configuration.
+fn describe(server: &Value, config: Option<&ServerConfig>) -> String {
+    let Some(config) = config else { return "disabled".to_owned() };
+    let text = |member: &str| server[member].as_str().map(output::quote).unwrap_or_default();
+    let mut parts = Vec::new();
+    let (member, what) = match &config.transport {
+        Transport::Http(_) => {
+            parts.push(format!("sends requests to {}", text("url")));
+            ("headers", "with the headers")
+        }
+        Transport::Stdio(_) => {
+            let args = server["args"].as_array().into_iter().flatten();
+            let args = args.map(|arg| format!(" {}", output::quote(arg.as_str().unwrap_or("?"))));
+            parts.push(format!("runs {}{}", text("command"), args.collect::<String>()));
+            parts.extend(server["cwd"].as_str().map(|cwd| format!("in {}", output::quote(cwd))));
+            ("env", "with the variables")
+        }
+    };
+    let pairs = server[member].as_object().into_iter().flatten();
+    let pairs = pairs
+        .map(|(name, value)| format!("{}={}", one_line(name), value.as_str().map(output::quote).unwrap_or_default()));
+    let pairs: Vec<_> = pairs.collect();
+    if !pairs.is_empty() {
+        parts.push(format!("{what} {}", pairs.join(", ")));
+    }
+    let variables: Vec<_> = config.variables.iter().map(|name| one_line(name)).collect();
+    if !variables.is_empty() {
+        parts.push(format!("reads from your environment: {}", variables.join(", ")));
+    }
+    parts.join("; ")
+}
+
+const HINT: &str = "it looks like {\"mcpServers\": {\"name\": {\"command\": \"program\"}}}";
+
+fn wrong(path: &Path, error: &rath_mcp::Error) -> Failure {
+    let message = format!("the MCP servers in {} are wrong: {}", output::path(path), one_line(&error.message()));
+    Failure::new(message, error.hint().unwrap_or(HINT)).with_exit(Exit::Usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_described_as_it_is_written() {
+        for (server, expected) in [
+            (r#"{"command": "mcp-files", "args": [".", "a b"]}"#, "runs mcp-files . 'a b'"),
+            (
+                r#"{"command": "${SHELL:-sh}", "args": ["-c", "echo ${A} ${A}"], "env": {"LD_PRELOAD": "./x.so", "K": "${B_KEY}"}, "cwd": "x"}"#,
+                "runs '${SHELL:-sh}' -c 'echo ${A} ${A}'; in x; with the variables K='${B_KEY}', LD_PRELOAD=./x.so; \
+                 reads from your environment: A, B_KEY, SHELL",
+            ),
+            (
+                r#"{"type": "http", "url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#,
+                "sends requests to 'https://${HOST}/mcp'; with the headers Authorization='Bearer ${TOKEN}'; \
+                 reads from your environment: HOST, TOKEN",
+            ),
+            (r#"{"command": "a\u001b[31m\nhint: b"}"#, r"runs $'a\x1b[31m\x0ahint: b'"),
+            // The type decides, and what it does not use is not shown as if it were used.
+            (
+                r#"{"type": "http", "command": "formatter", "args": ["."], "url": "http://h/?k=${KEY}"}"#,
+                "sends requests to 'http://h/?k=${KEY}'; reads from your environment: KEY",
+            ),
+            (r#"{"type": "stdio", "command": "x", "url": "http://h/"}"#, "runs x"),
+            (r#"{"command": "x", "disabled": true}"#, "disabled"),
+        ] {
+            let text = format!(r#"{{"mcpServers": {{"s": {server}}}}}"#);
+            let file = McpFile { path: "f".into(), state: FileState::New, text };
+            let outline = file.outline().map_err(|failure| failure.message).expect("servers");
+            assert_eq!(outline, [("s".to_owned(), expected.to_owned())]);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The MCP servers whose tools an agent gets.
+
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use rath::policy::{Mode, Policy};
+use rath::record::draw::{count, one_line};
+use rath::sandbox::{Isolated, Sandbox};
+use rath::tool::hidden_files_blocking;
+use rath_mcp::{McpServers, Places};
+
+use crate::asking::confirm;
+use crate::configuration::{FileState, McpFile, McpFiles, Permissions};
+use crate::output::{self, Failure};
+
+/// The most rows of a terminal of 80 columns that the servers of a file may take for a person to be asked about them.
+const MAX_SHOWN_ROWS: usize = 18;
+
+/// Returns the servers that are in force in the directory of a sandbox, if there are any. Nothing is started.
+///
+/// A person at the terminal is asked about the file of a project that they have not accepted as it is.
+///
+/// A server can write in the directory at any time, so there is none in a mode that refuses changes.
+pub(crate) async fn for_agent(
+    sandbox: &Sandbox,
+    mode: Mode,
+    is_interactive: bool,
+) -> Result<Option<McpServers>, Failure> {
+    let Some(directory) = sandbox.directory() else { return Ok(None) };
+    let mut files = McpFiles::read(Some(directory))?;
+    if mode == Mode::ReadOnly {
+        if !files.servers.is_empty() {
+            output::note("changes are refused, so MCP servers are left out: they could write in the directory");
+        }
+        return Ok(None);
+    }
+    if is_interactive {
+        let mut is_accepted = false;
+        for file in files.proposed() {
+            is_accepted |= ask(file).await?;
+        }
+        if is_accepted {
+            files = McpFiles::read(Some(directory))?;
+        }
+    } else if let Some(file) = files.proposed().next() {
+        let changed = if file.state == FileState::Changed { " changed: it" } else { "" };
+        let servers =
+            file.outline().map_or_else(|_| "servers".to_owned(), |list| count(list.len() as u64, "MCP server"));
+        let path = output::path(&file.path);
+        output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
+    }
+    files.notices.iter().for_each(|notice| output::note(notice));
+    if files.servers.is_empty() {
+        return Ok(None);
+    }
+    let places = places(sandbox, directory).await?;
+    Ok(Some(McpServers::new(files.servers, places)?))
+}
+
+/// The time after which the user is told what the program waits for.
+const QUIET_START: Duration = Duration::from_secs(3);
+
+/// Starts the servers, and says which cannot be reached. The agent works without their tools.
+pub(crate) async fn connect(servers: &McpServers) {
+    let mut connecting = pin!(servers.connect());
+    let list = match tokio::time::timeout(QUIET_START, connecting.as_mut()).await {
+        Ok(list) => list,
+        Err(_) => {
+            let names: Vec<_> = servers.names().collect();
+            output::message!("waiting for MCP servers to start: {}", one_line(&names.join(", ")));
+            connecting.await
+        }
+    };
+    for status in list {
+        if let Err(error) = status.protocol {
+            output::warning(&format!("MCP: {}", one_line(&error.message())));
+        }
+    }
+}
+
+/// Returns the walls of servers: those of an isolated command, without the files that the session's sandbox or a rule hides.
+pub(crate) async fn places(sandbox: &Sandbox, directory: &Path) -> Result<Places, Failure> {
+    let permissions = Permissions::read(Some(directory))?;
+    let policy = Policy::new(Mode::Workspace).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
+    let of_session = sandbox.clone();
+    let found = tokio::task::spawn_blocking(move || hidden_files_blocking(&of_session, policy)).await;
+    let hidden = found
+        .map_err(|_| Failure::new("the files that rules hide cannot be found", "`--no-mcp` leaves servers out"))??;
+    let isolated = || hidden.iter().fold(Isolated::new(directory), |isolated, path| isolated.hide(path));
+    let mut places = Places::in_directory(directory);
+    (places.isolated, places.network) = (Sandbox::new(isolated()), Sandbox::new(isolated().network()));
+    Ok(places)
+}
+
+/// Asks the person at the terminal about a file of the project, and shows all that it would start. Returns true if it is accepted.
+async fn ask(file: &McpFile) -> Result<bool, Failure> {
+    let path = output::path(&file.path);
+    let outline = match file.outline() {
+        Ok(outline) => outline,
+        Err(failure) => {
+            output::warning(&failure.message);
+            return Ok(false);
+        }
+    };
+    if outline.is_empty() {
+        return Ok(false);
+    }
+    // What scrolls away is not read.
+    let rows = outline.iter().map(|(name, description)| (name.len() + description.len() + 4).div_ceil(80));
+    if rows.sum::<usize>() > MAX_SHOWN_ROWS {
+        output::note(&format!(
+            "the MCP servers of {path} are more than a screen shows, and not in force; `rath mcp ls` shows them, \
+             `rath config trust` accepts them"
+        ));
+        return Ok(false);
+    }
+    let changed = if file.state == FileState::Changed { " changed since you accepted it, and" } else { "" };
+    output::message!("{path}{changed} names {}:", count(outline.len() as u64, "MCP server"));
+    for (name, description) in &outline {
+        output::message!("  {name}: {description}");
+    }
+    if !confirm("start them, and give their tools to the agent?").await {
+        output::message!("not started; `--no-mcp` leaves servers out without a question");
+        return Ok(false);
+    }
+    file.accept()?;
+    Ok(true)
+}

@@ -1,0 +1,213 @@
+//! `rath mcp serve --http`: who may connect, and the clients and suites that others wrote.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::fixture::{Fixture, STORES};
+use super::workshop;
+
+/// A server on loopback, stopped when it is dropped.
+struct Server {
+    process: Child,
+    address: SocketAddr,
+    /// The path of the URL that it printed.
+    path: String,
+    _stderr: BufReader<ChildStderr>,
+}
+
+impl Server {
+    fn start(fixture: &Fixture, environment: &[(&str, &str)]) -> Self {
+        let mut command = fixture.command(&["mcp", "serve", "--http", "127.0.0.1:0"]);
+        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("the server starts");
+        let mut stderr = BufReader::new(process.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.starts_with("serving at ") {
+            line.clear();
+            assert!(stderr.read_line(&mut line).expect("a line") > 0, "it prints its URL");
+        }
+        let url = line.trim_end().strip_prefix("serving at http://").expect("a URL");
+        let (address, path) = url.split_once('/').expect("a path");
+        let (address, path) = (address.parse().expect("an address"), format!("/{path}"));
+        Server { process, address, path, _stderr: stderr }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}{}", self.address, self.path)
+    }
+
+    /// Sends a request, and returns the status and the body.
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).expect("connected");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let is_given = |name: &str| headers.iter().any(|(given, _)| *given == name);
+        if !is_given("Host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")] {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+        stream.write_all(format!("{head}\r\n").as_bytes()).expect("sent");
+        // The server may close before it has read all of a large body.
+        let _ = stream.write_all(body);
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        let reply = String::from_utf8_lossy(&reply);
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_default();
+        (head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default(), body.to_owned())
+    }
+
+    /// Asks the server to stop, as a service manager does, and returns whether it ended with success.
+    fn stop(mut self) -> bool {
+        let id = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("signalled");
+        self.process.wait().expect("it ends").success()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn list_tools() -> Vec<u8> {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}).to_string().into_bytes()
+}
+
+/// A method, a path, headers, and the status of the response.
+type RequestRow<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+
+const VERSION: (&str, &str) = ("MCP-Protocol-Version", "2026-07-28");
+const METHOD: (&str, &str) = ("Mcp-Method", "tools/list");
+
+#[test]
+fn only_programs_with_the_secret_are_answered() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    let server = Server::start(&fixture, &[]);
+    let other = Server::start(&fixture, &[]);
+    assert_ne!(server.path, other.path, "every server has a secret of its own");
+    let port = server.address.port();
+    let (local, named) = (format!("http://localhost:{port}"), format!("localhost:{port}"));
+    let rows: [RequestRow<'_>; 14] = [
+        ("POST", &server.path, &[], 200),
+        ("POST", &server.path, &[("Host", &named)], 200),
+        ("POST", &server.path, &[("Origin", &local)], 200),
+        ("POST", "/mcp", &[], 401),
+        ("POST", "/mcp", &[("Authorization", "Bearer 0")], 401),
+        ("POST", &other.path, &[], 401),
+        ("POST", "/mcp/", &[], 401),
+        ("POST", "/", &[], 404),
+        ("GET", &server.path, &[], 405),
+        ("DELETE", &server.path, &[], 405),
+        // A page of another site, under its own name and under one that leads here.
+        ("POST", &server.path, &[("Origin", "https://example.com")], 403),
+        ("POST", &server.path, &[("Origin", "null")], 403),
+        ("POST", &server.path, &[("Host", "example.com")], 403),
+        ("POST", &server.path, &[("Host", &format!("localhost:{}", port ^ 1))], 403),
+    ];
+    for (method, path, headers, expected) in rows {
+        let headers: Vec<_> = headers.iter().copied().chain([VERSION, METHOD]).collect();
+        let (status, body) = server.send(method, path, &headers, &list_tools());
+        assert_eq!(status, expected, "{method} {path} {headers:?}: {body}");
+        assert_eq!(body.contains("list_sessions"), status == 200, "{body}");
+    }
+    let huge = vec![b' '; 3 << 20];
+    let (status, _) = server.send("POST", &server.path, &[VERSION, METHOD], &huge);
+    assert!(status == 413 || status == 0, "{status}");
+    let (status, _) = server.send("POST", &server.path, &[VERSION, METHOD], b"no JSON");
+    assert!((400..500).contains(&status), "{status}");
+    let (status, _) = server.send("POST", &server.path, &[VERSION, METHOD], &list_tools());
+    assert_eq!(status, 200, "it still answers");
+    assert!(server.stop());
+}
+
+#[test]
+fn a_secret_of_the_user_is_not_printed() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    let secret = "correct-horse-battery";
+    let server = Server::start(&fixture, &[("RATH_MCP_TOKEN", secret)]);
+    assert_eq!(server.path, "/mcp/$RATH_MCP_TOKEN");
+    let bearer = format!("Bearer {secret}");
+    let (status, _) = server.send("POST", "/mcp", &[VERSION, METHOD, ("Authorization", &bearer)], &list_tools());
+    assert_eq!(status, 200);
+    for (args, environment) in [
+        (&["mcp", "serve", "--http", "0.0.0.0:0"][..], &[][..]),
+        (&["mcp", "serve", "--http", "192.0.2.1:80"], &[]),
+        (&["mcp", "serve", "--http", "[::]:0"], &[]),
+        (&["mcp", "serve", "--http", "example.com:80"], &[]),
+        (&["mcp", "serve", "--http", "127.0.0.1:0"], &[("RATH_MCP_TOKEN", "short")]),
+    ] {
+        let output = fixture.command(args).envs(environment.iter().copied()).output().expect("rath runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+}
+
+/// A store with a session.
+fn fixture() -> Fixture {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    fixture.work(None, "Write a file, please", "echo one > a.txt; echo the river Seine");
+    fixture
+}
+
+#[test]
+#[ignore = "needs Python with the package mcp, named by RATH_PYTHON: see CONTRIBUTING.md"]
+fn the_python_client_asks_about_sessions() {
+    let fixture = fixture();
+    let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has mcp");
+    for mode in ["legacy", "auto"] {
+        let server = fixture.command(&["mcp", "serve"]);
+        let mut client = rath_test_support::program(&python);
+        client.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/mcp_client.py")).arg(mode);
+        client.arg(server.get_program()).args(server.get_args()).current_dir(fixture.path("."));
+        let output = client.output().expect("Python runs");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+        let answers: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let [version, tools, list, wrong, pages] = &answers[..] else { panic!("five answers: {printed}") };
+        assert_eq!(version, if mode == "auto" { "2026-07-28" } else { "2025-11-25" });
+        assert_eq!(tools.as_array().map(Vec::len), Some(8));
+        assert!(list.as_str().is_some_and(|list| list.contains("Write a file, please")), "{list}");
+        assert!(wrong.as_str().is_some_and(|wrong| wrong.contains("no session")), "{wrong}");
+        let sent = fixture.out(&["show", &fixture.newest(), "head", "--as-sent"]);
+        assert!(pages.as_str() == Some(&sent), "{pages}");
+    }
+}
+
+/// Runs the official suite, each scenario of which has to end as the file of expected failures says.
+#[test]
+#[ignore = "needs the conformance suite in RATH_NODE_MODULES, and Node 22 named by RATH_NODE: see CONTRIBUTING.md"]
+fn the_official_suite_passes() {
+    let fixture = fixture();
+    let modules = std::env::var_os("RATH_NODE_MODULES").expect("RATH_NODE_MODULES names a folder that has the suite");
+    let node = std::env::var_os("RATH_NODE").expect("RATH_NODE names a Node of version 22 or later");
+    let suite = std::path::Path::new(&modules).join("@modelcontextprotocol/conformance/dist/index.js");
+    let server = Server::start(&fixture, &[]);
+    let run = |args: &[&str]| {
+        let mut command: Command = rath_test_support::program(&node);
+        command.arg(&suite).args(["server", "--url", &server.url()]).args(args).current_dir(fixture.path("."));
+        let output = command.output().expect("Node runs");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{args:?}\n{out}{err}");
+    };
+    let expected = |version: &str| format!("{}/tests/mcp/{version}.yml", env!("CARGO_MANIFEST_DIR"));
+    for version in ["2026-07-28", "2025-11-25"] {
+        run(&["--spec-version", version, "--expected-failures", &expected(version)]);
+    }
+    // Those that the suite runs only if they are named.
+    for scenario in
+        ["server-stateless", "caching", "http-header-validation", "input-required-result-unsupported-methods"]
+    {
+        run(&["--scenario", scenario, "--expected-failures", &expected("2026-07-28")]);
+    }
+}

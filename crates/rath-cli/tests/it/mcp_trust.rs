@@ -1,0 +1,305 @@
+//! MCP servers of files: which are in force, and that nothing of a project's file runs before the user has accepted it.
+
+use std::fs;
+use std::os::unix::fs::{chown, lchown, symlink};
+
+use expect_test::expect;
+use rath_test_support::Terminal;
+use serde_json::{Value, json};
+
+use super::permissions::Place;
+
+const DONE: &str = "{\"text\": \"Done.\"}\n";
+
+/// A configuration with one server, which leaves a file when it starts: this program itself.
+fn config(name: &str, arguments: &str) -> String {
+    let program = crate::program_path().display().to_string();
+    let command = format!("echo started $1 >> started.txt; exec '{program}' mcp serve");
+    let server = json!({"command": "sh", "args": ["-c", command, "sh", arguments]});
+    json!({"mcpServers": {name: server}}).to_string()
+}
+
+/// Runs the agent, and returns the servers' marks and the tools that the model was told of.
+fn run(place: &Place, directory: &str, options: &[&str]) -> (String, Vec<String>) {
+    let output = place.run_in(directory, options);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let marks = place.read(&format!("{directory}/started.txt"));
+    let _ = fs::remove_file(place.path(&format!("{directory}/started.txt")));
+    let log = place.rath(directory, &["ls", "--json"]);
+    let newest = String::from_utf8_lossy(&log.stdout).lines().last().map(str::to_owned).expect("a session");
+    let newest: Value = serde_json::from_str(&newest).expect("JSON");
+    let log = place.rath(directory, &["log", newest["session"].as_str().expect("an id"), "--json"]);
+    let steps = String::from_utf8_lossy(&log.stdout).into_owned();
+    let steps = steps.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let instructions: Value =
+        steps.map(|step| step["chunk"].clone()).find(|it| it["kind"] == "instructions").expect("a prompt");
+    let tools = instructions["tools"].as_array().into_iter().flatten();
+    let tools = tools.filter_map(|tool| tool["name"].as_str()).filter(|name| name.contains("__"));
+    (marks, tools.map(str::to_owned).collect())
+}
+
+fn trust(place: &Place, directory: &str) {
+    let output = place.rath(directory, &["config", "trust"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(place.read(&format!("{directory}/started.txt")), "", "to accept a file starts nothing");
+}
+
+#[test]
+fn nothing_of_a_project_runs_before_it_is_accepted() {
+    let place = Place::new(DONE);
+    let (file, none) = ("app/.mcp.json", (String::new(), Vec::<String>::new()));
+    place.write(file, &config("past", "1"));
+    // New: neither a run nor a look at it starts anything.
+    assert_eq!(run(&place, "app", &[]), none);
+    for args in [&["mcp", "ls"][..], &["config"], &["mcp", "ls", "--json"]] {
+        let output = place.rath("app", args);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("mcp serve"), "{args:?} shows what would run: {printed}");
+        assert_eq!(place.read("app/started.txt"), "", "{args:?}");
+    }
+    // Accepted.
+    trust(&place, "app");
+    let (marks, tools) = run(&place, "app", &[]);
+    assert_eq!(marks, "started 1\n");
+    assert!(tools.contains(&"past__list_sessions".to_owned()) && tools.len() == 8, "{tools:?}");
+    assert_eq!(run(&place, "app", &["--no-mcp"]), none);
+    assert_eq!(run(&place, "app", &["--sandbox", "none"]), none);
+    // Changed, if only by a space; and the same content elsewhere.
+    place.write(file, &(config("past", "1") + " "));
+    assert_eq!(run(&place, "app", &[]), none);
+    place.write(file, &config("past", "1"));
+    assert_eq!(run(&place, "app", &[]).0, "started 1\n");
+    place.write("app/below/.mcp.json", &config("past", "1"));
+    place.write("app/.mcp.json", "{\"mcpServers\": {}}");
+    assert_eq!(run(&place, "app/below", &[]), none);
+}
+
+/// Files in nested directories: each is accepted for itself, and the innermost server of a name is used.
+#[test]
+fn nested_projects_are_accepted_one_by_one() {
+    let place = Place::new(DONE);
+    place.write("app/.mcp.json", &config("outer", "outer"));
+    trust(&place, "app");
+    place.write("app/below/.mcp.json", &config("inner", "inner"));
+    let (marks, tools) = run(&place, "app/below", &[]);
+    assert_eq!((marks.as_str(), tools.iter().any(|tool| tool.starts_with("inner__"))), ("started outer\n", false));
+    trust(&place, "app/below");
+    let (marks, tools) = run(&place, "app/below", &[]);
+    let mut marks: Vec<_> = marks.lines().collect();
+    marks.sort_unstable();
+    assert_eq!((marks, tools.len()), (vec!["started inner", "started outer"], 16));
+    // One name in both, and in the user's own file.
+    place.write("app/below/.mcp.json", &config("outer", "inner"));
+    trust(&place, "app/below");
+    assert_eq!(run(&place, "app/below", &[]).0, "started inner\n");
+    place.write("home/.config/rath/mcp.json", &config("outer", "own"));
+    assert_eq!(run(&place, "app/below", &[]).0, "started own\n");
+    // A project ends at its repository.
+    fs::create_dir(place.path("app/below/.git")).expect("a directory");
+    fs::remove_file(place.path("home/.config/rath/mcp.json")).expect("removed");
+    fs::remove_file(place.path("app/below/.mcp.json")).expect("removed");
+    assert_eq!(run(&place, "app/below", &[]), (String::new(), Vec::new()));
+}
+
+#[test]
+fn files_that_cannot_be_accepted_are_not_used() {
+    // A link: what it leads to may have been accepted for another project.
+    let place = Place::new(DONE);
+    place.write("app/below/.mcp.json", &config("past", "1"));
+    trust(&place, "app/below");
+    symlink("below/.mcp.json", place.path("app/.mcp.json")).expect("a link");
+    let output = place.run_in("app", &[]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(".mcp.json is ignored: it is a link"));
+    assert_eq!(place.read("app/started.txt"), "");
+    assert_ne!(place.rath("app", &["config", "trust"]).status.code(), Some(0));
+    fs::remove_file(place.path("app/.mcp.json")).expect("removed");
+    fs::remove_file(place.path("app/below/.mcp.json")).expect("removed");
+    // Too large, no JSON, no servers, a directory, a name twice: an error where it is accepted, and nothing runs.
+    let large = format!("{{\"mcpServers\": {{}}, \"x\": \"{}\"}}", "x".repeat(2 << 20));
+    let deep = "[".repeat(100_000);
+    for text in [&large, "no JSON", "{}", "[]", "{\"mcpServers\": 7}", "", &deep] {
+        place.write("app/.mcp.json", text);
+        let output = place.rath("app", &["config", "trust"]);
+        assert_ne!(output.status.code(), Some(0), "{text:.40}");
+    }
+    // No text at all: an agent works there all the same.
+    let file = place.path("app/.mcp.json");
+    fs::remove_file(&file).expect("removed");
+    let unreadable: [&dyn Fn(); 3] = [
+        &|| fs::create_dir(&file).expect("a directory"),
+        &|| fs::write(&file, b"{\"mcpServers\": \"\xff\"}").expect("written"),
+        &|| assert!(rath_test_support::program("mkfifo").arg(&file).status().expect("it runs").success()),
+    ];
+    for make in unreadable {
+        make();
+        let output = place.rath("app", &["config", "trust"]);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && printed.contains(".mcp.json: "), "{printed}");
+        let output = place.run_in("app", &[]);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && printed.contains("so it is ignored"), "{printed}");
+        let _ = fs::remove_dir(&file);
+        let _ = fs::remove_file(&file);
+    }
+    // Of another user: only root can give a file away.
+    place.write("app/.mcp.json", &config("past", "2"));
+    trust(&place, "app");
+    if let Err(error) = chown(place.path("app/.mcp.json"), Some(12_345), None) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let output = place.run_in("app", &[]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains(".mcp.json is ignored: another user owns it"), "{printed}");
+    assert_eq!(place.read("app/started.txt"), "");
+    lchown(place.path("app/.mcp.json"), Some(0), None).expect("taken back");
+}
+
+/// A project's file gets no value of a variable before it is accepted, and the question names the variables.
+#[test]
+fn a_person_is_asked_and_sees_what_would_run() {
+    let place = Place::new(DONE);
+    let hidden = "x".repeat(300);
+    let server = json!({
+        "command": "${NO_SUCH:-sh}", "args": ["-c", "echo ${OPENAI_API_KEY} > key.txt"], "env": {"K": "${OPENAI_API_KEY}"},
+    });
+    let long = json!({"command": "sh", "args": ["-c", hidden, "; echo end"]});
+    place.write("app/.mcp.json", &json!({"mcpServers": {"helper": server, "long": long}}).to_string());
+    let question = "start them, and give their tools to the agent?";
+    for (answer, is_accepted) in [("n", false), ("y", true)] {
+        let script = format!("script:{}", place.path("script.jsonl").display());
+        let mut command = place.command("app", &["run", "Go.", "--model", &script, "--mode", "workspace"]);
+        command.env("OPENAI_API_KEY", "sk-correct-horse-battery");
+        let mut terminal = Terminal::start(command);
+        terminal.answer(question, 1, answer);
+        let (screen, status) = terminal.finish();
+        assert!(status.success(), "{screen}");
+        let shown = screen.replace('\n', "");
+        for part in [
+            "'${NO_SUCH:-sh}'",
+            "'echo ${OPENAI_API_KEY} > key.txt'",
+            "reads from your environment",
+            "NO_SUCH, OPENAI_API_KEY",
+            "; echo end",
+        ] {
+            assert!(shown.contains(part), "{part} in {screen}");
+        }
+        assert!(!screen.contains("correct-horse"), "{screen}");
+        let trusted = place.read("home/.config/rath/trusted");
+        assert_eq!(trusted.contains(".mcp.json"), is_accepted, "{trusted}");
+        if !is_accepted {
+            assert!(!place.path("app/key.txt").exists());
+        }
+    }
+    // Accepted as it is: no question. Changed: asked again.
+    let script = format!("script:{}", place.path("script.jsonl").display());
+    let args = ["run", "Go.", "--model", &script, "--mode", "workspace"];
+    let mut accepted = place.command("app", &args);
+    accepted.env("OPENAI_API_KEY", "sk-correct-horse-battery");
+    let (screen, _) = Terminal::start(accepted).finish();
+    assert!(!screen.contains(question), "{screen}");
+    place.write("app/.mcp.json", &config("helper", "3"));
+    let mut terminal = Terminal::start(place.command("app", &args));
+    terminal.answer(question, 1, "n");
+    let (screen, _) = terminal.finish();
+    assert!(screen.contains("changed since you accepted it"), "{screen}");
+    assert_eq!(place.read("app/started.txt"), "");
+}
+
+#[test]
+fn servers_are_listed_with_their_files_and_tools() {
+    let place = Place::new(DONE);
+    place.write("home/.config/rath/mcp.json", &config("own", "1"));
+    place.write(
+        "app/.mcp.json",
+        r#"{"mcpServers": {"past": {"command": "no-such-program"}, "own": {"command": "other"}}}"#,
+    );
+    let stable = |output: &std::process::Output| {
+        let program = crate::program_path().display().to_string();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        place.stable(&text.replace(&program, "PROGRAM"))
+    };
+    expect![[r#"
+        own: runs sh -c 'echo started $1 >> started.txt; exec '\''PROGRAM'\'' mcp serve' sh 1  (~/.config/rath/mcp.json)
+          reachable, protocol 2026-07-28, 8 tools
+          own__list_sessions
+          own__search_sessions
+          own__read_session
+          own__read_step
+          own__explain_step
+          own__blame
+          own__diff
+          own__request_as_sent
+        own: runs other  (TMP/app/.mcp.json)
+          not in force: you have not accepted the file
+        past: runs no-such-program  (TMP/app/.mcp.json)
+          not in force: you have not accepted the file
+        hint: `rath config trust` accepts what the project's file says now
+    "#]]
+    .assert_eq(&stable(&place.rath("app", &["mcp", "ls"])));
+    fs::remove_file(place.path("app/started.txt")).expect("the user's own server was started");
+    trust(&place, "app");
+    let output = place.rath("app", &["mcp", "ls"]);
+    assert_eq!(output.status.code(), Some(1));
+    expect![[r#"
+        own: runs sh -c 'echo started $1 >> started.txt; exec '\''PROGRAM'\'' mcp serve' sh 1  (~/.config/rath/mcp.json)
+          reachable, protocol 2026-07-28, 8 tools
+          own__list_sessions
+          own__search_sessions
+          own__read_session
+          own__read_step
+          own__explain_step
+          own__blame
+          own__diff
+          own__request_as_sent
+        own: runs other  (TMP/app/.mcp.json)
+          not in force: it is disabled, its variable is not set, or an earlier file has its name
+        past: runs no-such-program  (TMP/app/.mcp.json)
+          not reachable: the server `past`: it could not be started (cannot run `no-such-program`: there is no such program)
+        note: the server `own` in .mcp.json is ignored: another one has that name
+    "#]].assert_eq(&stable(&output));
+    expect![[r#"
+        own: runs sh -c 'echo started $1 >> started.txt; exec '\''PROGRAM'\'' mcp serve' sh 1  (~/.config/rath/mcp.json)
+          in force
+        own: runs other  (TMP/app/.mcp.json)
+          not in force: it is disabled, its variable is not set, or an earlier file has its name
+        past: runs no-such-program  (TMP/app/.mcp.json)
+          in force
+        note: the server `own` in .mcp.json is ignored: another one has that name
+    "#]]
+    .assert_eq(&stable(&place.rath("app", &["mcp", "ls", "--no-start"])));
+}
+
+#[test]
+fn a_server_without_its_variable_is_left_out_and_the_others_are_used() {
+    let place = Place::new(DONE);
+    let of_user =
+        config("past", "1").replace("{\"mcpServers\":{", "{\"mcpServers\":{\"a\": {\"command\": \"${NO_SUCH}\"}, ");
+    place.write("home/.config/rath/mcp.json", &of_user);
+    let output = place.run_in("app", &[]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let note = "the server `a` is left out: the variable `NO_SUCH` is not set (in `command`) and has no default";
+    assert!(printed.contains(note), "{printed}");
+    let (marks, tools) = run(&place, "app", &[]);
+    assert_eq!((&*marks, tools.len()), ("started 1\nstarted 1\n", 8), "{printed}");
+    let output = place.rath("app", &["mcp", "ls", "--no-start"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("not in force: it is disabled, its variable is not set, or"), "{printed}");
+}
+
+/// A server runs in walls, without the files that a rule hides.
+#[test]
+fn a_server_does_not_see_what_a_rule_hides() {
+    let place = Place::new(DONE);
+    place.write("app/hidden.txt", "a secret\n");
+    place.write("app/shown.txt", "no secret\n");
+    place.write("home/.config/rath/config.toml", "[permissions]\ndeny = [\"read hidden.txt\"]\n");
+    let program = crate::program_path().display().to_string();
+    let command =
+        format!("cat hidden.txt shown.txt > started.txt 2>/dev/null; touch ../outside.txt; exec '{program}' mcp serve");
+    let server = json!({"mcpServers": {"past": {"command": "sh", "args": ["-c", command]}}});
+    place.write("home/.config/rath/mcp.json", &server.to_string());
+    let (seen, tools) = run(&place, "app", &[]);
+    assert_eq!((seen.as_str(), tools.len()), ("no secret\n", 8));
+    assert!(!place.path("outside.txt").exists(), "it writes only in the directory");
+}

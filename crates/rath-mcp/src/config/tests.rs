@@ -1,0 +1,253 @@
+use expect_test::{Expect, expect};
+use secrecy::ExposeSecret;
+
+use super::*;
+
+/// Parses a configuration with a few variables and compares the servers, or the error.
+fn check(origin: Origin, text: &str, expected: Expect) {
+    let variable = |name: &str| match name {
+        "TOKEN" => Some("correct-horse".to_owned()),
+        "NESTED" => Some("${TOKEN}".to_owned()),
+        "EMPTY" => Some(String::new()),
+        "LONG" => Some("x".repeat(MAX_TEXT_BYTES)),
+        _ => None,
+    };
+    let mut shown = String::new();
+    match Config::parse(text, origin, variable) {
+        Ok(Config { servers, notices }) => {
+            for server in servers {
+                shown += &format!("{} reads {:?}: {:?}\n", server.name, server.variables, server.transport);
+                if let Transport::Stdio(process) = &server.transport {
+                    let env = process.env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret()));
+                    shown += &format!("  {:?} {:?}\n", process.args, env.collect::<Vec<_>>());
+                }
+                for (name, value) in server.secrets() {
+                    shown += &format!("  secret {name}: {:?}\n", value.expose_secret());
+                }
+            }
+            notices.iter().for_each(|notice| shown += &format!("notice: {notice}\n"));
+        }
+        Err(error) => shown = format!("{error:?}"),
+    }
+    expected.assert_eq(&shown);
+}
+
+/// Parses the members of one server.
+fn check_server(members: &str, expected: Expect) {
+    check(Origin::User, &format!(r#"{{"mcpServers": {{"one": {members}}}}}"#), expected);
+}
+
+#[test]
+fn servers_are_read_with_their_variables() {
+    check(
+        Origin::User,
+        r#"{"mcpServers": {
+            "web": {"type": "http", "url": "https://a.example:8443/mcp?k=${TOKEN}", "headers": {"X-Key": "k ${TOKEN}"}},
+            "files": {"command": "${CMD:-mcp-files}", "args": ["$HOME", "${NESTED}", "-t${TOKEN}"],
+                      "env": {"A": "${EMPTY:-b}", "C": "", "A_KEY": "open sesame"},
+                      "cwd": "sub", "walls": "network", "timeout": 3},
+            "off": {"command": "x", "disabled": true}
+        }, "inputs": []}"#,
+        expect![[r#"
+            files reads ["CMD", "EMPTY", "NESTED", "TOKEN"]: Stdio(StdioServer { command: "mcp-files", args: 3, env: ["A", "A_KEY", "C"], cwd: "sub", walls: Network })
+              ["$HOME", "${TOKEN}", "-tcorrect-horse"] ["A=b", "A_KEY=open sesame", "C="]
+              secret TOKEN: "correct-horse"
+              secret A_KEY: "open sesame"
+            web reads ["TOKEN"]: Http(HttpServer { host: "a.example:8443", headers: ["X-Key"] })
+              secret TOKEN: "correct-horse"
+              secret TOKEN: "correct-horse"
+              secret X-Key: "k"
+              secret X-Key: "correct-horse"
+              secret X-Key: "k correct-horse"
+              secret url: "correct-horse"
+            notice: `inputs` means nothing here and was ignored
+            notice: the server `files`: `timeout` means nothing here and was ignored
+            notice: the server `off` is disabled
+        "#]],
+    );
+}
+
+#[test]
+fn a_project_does_not_choose_walls() {
+    check(
+        Origin::Project,
+        r#"{"mcpServers": {"a": {"command": "x", "walls": "none"}}}"#,
+        expect![[r#"
+        a reads []: Stdio(StdioServer { command: "x", args: 0, env: [], cwd: "", walls: Isolated })
+          [] []
+        notice: the server `a`: a file of the project cannot choose `walls`, so it stays isolated
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    check(
+        Origin::User,
+        "{",
+        expect!["the configuration cannot be read: EOF while parsing an object at line 1 column 1"],
+    );
+    check(
+        Origin::User,
+        "[]",
+        expect!["the configuration cannot be read: invalid type: sequence, expected an object at line 1 column 0"],
+    );
+    check(
+        Origin::User,
+        r#"{"servers": {}}"#,
+        expect![[r#"
+        the configuration has no member `mcpServers`
+        hint: it has to look like {"mcpServers": {"name": {"command": "program"}}}"#]],
+    );
+    check(
+        Origin::User,
+        r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#,
+        expect!["`mcpServers` cannot be read: `a` occurs twice at line 1 column 46"],
+    );
+    check(
+        Origin::User,
+        r#"{"mcpServers": {}, "mcpServers": {}}"#,
+        expect!["the configuration cannot be read: `mcpServers` occurs twice at line 1 column 36"],
+    );
+    check(
+        Origin::User,
+        r#"{"mcpServers": {"a__b": {"command": "x"}}}"#,
+        expect![[r#"
+        `a__b` cannot be the name of a server
+        hint: a name has up to 32 letters, digits, `-` and single `_` between them"#]],
+    );
+    check(
+        Origin::User,
+        r#"{"mcpServers": {"a\u001b]b": {"command": "x"}}}"#,
+        expect![[r#"
+        `a�]b` cannot be the name of a server
+        hint: a name has up to 32 letters, digits, `-` and single `_` between them"#]],
+    );
+    check_server("7", expect!["the server `one`: wanted an object, found a number"]);
+    check_server("{}", expect!["the server `one`: it has neither a `command` nor a `url`"]);
+    check_server(r#"{"command": ""}"#, expect!["the server `one`: its `command` is empty"]);
+    check_server(
+        r#"{"command": "x", "args": "y"}"#,
+        expect!["the server `one`: `args`: wanted an array, found a string"],
+    );
+    check_server(
+        r#"{"command": "x", "args": [1]}"#,
+        expect!["the server `one`: `args[0]`: wanted a string, found a number"],
+    );
+    check_server(r#"{"command": "x\u0000"}"#, expect!["the server `one`: `command` contains a NUL byte"]);
+    check_server(
+        r#"{"command": "x", "env": {"A=B": "c"}}"#,
+        expect![[r#"the server `one`: `env`: "A=B" is no name of a variable"#]],
+    );
+    check_server(
+        r#"{"command": "x", "env": {"A": "${MISSING}"}}"#,
+        expect![[r#"
+            notice: the server `one` is left out: the variable `MISSING` is not set (in `env.A`) and has no default
+        "#]],
+    );
+    check_server(
+        r#"{"command": "x", "args": ["${env:TOKEN}"]}"#,
+        expect![
+            "the server `one`: wanted `${NAME}` or `${NAME:-default}`, found another form of `${..}` (in `args[0]`)"
+        ],
+    );
+    check_server(
+        r#"{"command": "x", "args": ["${TOKEN"]}"#,
+        expect!["the server `one`: `${` has no `}` (in `args[0]`)"],
+    );
+    check_server(
+        r#"{"command": "x", "args": ["${LONG}${LONG}"]}"#,
+        expect!["the server `one`: the text has more than 32768 bytes (in `args[0]`)"],
+    );
+    check_server(
+        r#"{"command": "x", "walls": "thick"}"#,
+        expect![[r#"the server `one`: unknown `walls`; known: "isolated", "network", "none""#]],
+    );
+    check_server(
+        r#"{"type": "sse", "url": "http://x"}"#,
+        expect![[r#"
+        the server `one`: the type `sse` belongs to a version of the protocol that is not supported
+        hint: most such servers also have an endpoint for the type `http`"#]],
+    );
+    check_server(
+        r#"{"type": "carrier pigeon"}"#,
+        expect![[r#"the server `one`: unknown type "carrier pigeon"; known: "stdio", "http""#]],
+    );
+    check_server(
+        r#"{"url": "file:///etc/passwd"}"#,
+        expect!["the server `one`: its `url` has to begin with `https://` or `http://`"],
+    );
+    check_server(
+        r#"{"url": "https://me:${TOKEN}@a.example/"}"#,
+        expect!["the server `one`: its `url` contains a password; put it into `headers`"],
+    );
+    check_server(r#"{"url": "https:///x"}"#, expect!["the server `one`: its `url` has no host"]);
+    check_server(
+        r#"{"url": "https://a.example", "headers": {"Host": "b"}}"#,
+        expect!["the server `one`: the header `Host` is set by the protocol"],
+    );
+    check_server(
+        r#"{"url": "https://a.example", "headers": {"Mcp-Session-Id": "b"}}"#,
+        expect!["the server `one`: the header `Mcp-Session-Id` is set by the protocol"],
+    );
+    check_server(
+        r#"{"url": "https://a.example", "headers": {"X": "a\r\nY: b"}}"#,
+        expect!["the server `one`: the value of the header `X` contains a character that no header can have"],
+    );
+    check_server(
+        r#"{"url": "https://a.example", "headers": {"a b": "c"}}"#,
+        expect![[r#"the server `one`: `headers`: "a b" is no name of a header"#]],
+    );
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let big = format!(r#"{{"mcpServers": {{"a": {{"command": "{}"}}}}}}"#, "x".repeat(MAX_CONFIG_BYTES));
+    check(Origin::User, &big, expect!["the configuration has more than 1048576 bytes"]);
+    let many: Vec<_> = (0..=MAX_SERVERS).map(|n| format!(r#""s{n}": {{"command": "x"}}"#)).collect();
+    check(
+        Origin::User,
+        &format!(r#"{{"mcpServers": {{{}}}}}"#, many.join(",")),
+        expect!["the configuration names more than 64 servers"],
+    );
+    let args = vec![r#""a""#; MAX_LIST_ITEMS + 1].join(",");
+    check_server(
+        &format!(r#"{{"command": "x", "args": [{args}]}}"#),
+        expect!["the server `one`: `args` has more than 256 entries"],
+    );
+    let deep = format!(r#"{{"command": "x", "y": {}{}}}"#, "[".repeat(300), "]".repeat(300));
+    check_server(&deep, expect!["the server `one`: it cannot be read: recursion limit exceeded at line 1 column 149"]);
+}
+
+#[test]
+fn what_a_project_writes_out_is_no_secret() {
+    let text = r#"{"mcpServers": {
+        "one": {"command": "x", "env": {"CACHE_KEY": "function", "KEY": "${TOKEN}"}},
+        "two": {"url": "http://h/?k=here", "headers": {"Authorization": "Bearer ${EMPTY}x", "Version": "2022-06-28"}}}}"#;
+    check(
+        Origin::Project,
+        text,
+        expect![[r#"
+        one reads ["TOKEN"]: Stdio(StdioServer { command: "x", args: 0, env: ["CACHE_KEY", "KEY"], cwd: "", walls: Isolated })
+          [] ["CACHE_KEY=function", "KEY=correct-horse"]
+          secret TOKEN: "correct-horse"
+        two reads ["EMPTY"]: Http(HttpServer { host: "h", headers: ["Authorization", "Version"] })
+    "#]],
+    );
+    check(
+        Origin::User,
+        text,
+        expect![[r#"
+        one reads ["TOKEN"]: Stdio(StdioServer { command: "x", args: 0, env: ["CACHE_KEY", "KEY"], cwd: "", walls: Isolated })
+          [] ["CACHE_KEY=function", "KEY=correct-horse"]
+          secret TOKEN: "correct-horse"
+          secret CACHE_KEY: "function"
+          secret KEY: "correct-horse"
+        two reads ["EMPTY"]: Http(HttpServer { host: "h", headers: ["Authorization", "Version"] })
+          secret Authorization: "Bearer"
+          secret Authorization: "x"
+          secret Authorization: "Bearer x"
+          secret url: "here"
+    "#]],
+    );
+}

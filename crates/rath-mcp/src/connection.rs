@@ -1,0 +1,332 @@
+//! A connection to a server: from its start to its end.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use rath_sandbox::{Command, ExitStatus, Process, Sandbox};
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ClientRequest, Implementation, ProgressNotificationParam, ProtocolVersion,
+    ServerResult,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
+    RunningService, ServiceError,
+};
+use rmcp::transport::Transport;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inbox::{Inbox, Watched};
+use crate::limits::Limits;
+use crate::stdio::{Diagnostics, StdioTransport, drain_stderr};
+use crate::text::one_line;
+
+/// The time that a process is given to end after its stdin was closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time to wait for the end of a process whose stdout has ended, so that an error can tell of it.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
+/// The bytes of a server's error message that are kept.
+const MAX_MESSAGE_BYTES: usize = 2000;
+
+/// A connection on which both sides have agreed on a version of the protocol. Dropping it ends a process.
+pub(crate) struct Connection {
+    service: RunningService<RoleClient, ClientConfig>,
+    pub(crate) inbox: Arc<Inbox>,
+    diagnostics: Arc<Diagnostics>,
+    process: Option<RunningServer>,
+    /// Tasks that end with the connection.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The process of a server. The task that waits for its end shares it.
+pub(crate) struct RunningServer(Arc<Mutex<Option<Process>>>);
+
+impl Connection {
+    /// Starts a process and agrees on a version with it.
+    pub(crate) async fn stdio(sandbox: &Sandbox, command: &Command, limits: &Limits) -> Result<Self> {
+        let deadline = tokio::time::Instant::now() + limits.start;
+        let mode = ClientLifecycleMode::Auto { preferred_versions: modern_versions(), legacy_version: None };
+        match Connection::stdio_with(sandbox, command, limits, (mode, deadline)).await {
+            Err(error) if may_be_older(&error) => {
+                let mode = (ClientLifecycleMode::Initialize, deadline);
+                Connection::stdio_with(sandbox, command, limits, mode).await
+            }
+            result => result,
+        }
+    }
+
+    async fn stdio_with(
+        sandbox: &Sandbox,
+        command: &Command,
+        limits: &Limits,
+        (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
+    ) -> Result<Self> {
+        let diagnostics = Arc::new(Diagnostics::default());
+        let mut process = sandbox.start(command).await.map_err(start_failed)?;
+        let missing = || Error::new(ErrorKind::Start, "a pipe of the process is missing");
+        let stdin = process.stdin.take().ok_or_else(missing)?;
+        let stdout = process.stdout.take().ok_or_else(missing)?;
+        let stderr = process.stderr.take().ok_or_else(missing)?;
+        let transport = StdioTransport::new(stdin, stdout, limits.message_bytes, diagnostics.clone());
+        let draining = tokio::spawn(drain_stderr(stderr, diagnostics.clone()));
+        let process = RunningServer(Arc::new(Mutex::new(Some(process))));
+        let waiting = tokio::spawn(process.wait(diagnostics.clone()));
+        let tasks = vec![draining, waiting];
+        Connection::agree(transport, diagnostics, Some(process), tasks, (mode, deadline)).await
+    }
+
+    /// Agrees on a version over a transport.
+    pub(crate) async fn agree<T: Transport<RoleClient> + 'static>(
+        transport: T,
+        diagnostics: Arc<Diagnostics>,
+        process: Option<RunningServer>,
+        tasks: Vec<JoinHandle<()>>,
+        (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
+    ) -> Result<Self> {
+        let mut starting = StartGuard { process, tasks };
+        let inbox = Arc::new(Inbox::default());
+        let client = ClientConfig::new(ClientCapabilities::default(), identity());
+        let transport = Watched::new(transport, inbox.clone());
+        let agreed = tokio::time::timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
+        let error = match agreed {
+            Ok(Ok(service)) => {
+                inbox.set_connected();
+                let StartGuard { process, tasks } = &mut starting;
+                let (process, tasks) = (process.take(), std::mem::take(tasks));
+                return Ok(Connection { service, inbox, diagnostics, process, tasks });
+            }
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let message = format!("it has not answered in time{}", diagnostics.describe());
+                return Err(Error::new(ErrorKind::Timeout, message));
+            }
+        };
+        let is_closed = inbox.is_closed() || matches!(error, ClientInitializeError::TransportError { .. });
+        if is_closed && starting.process.is_some() {
+            wait_for_end(&diagnostics).await;
+        }
+        let kind = match (is_closed, diagnostics.could_not_start()) {
+            (_, true) => ErrorKind::Start,
+            (true, _) => ErrorKind::Closed,
+            _ => ErrorKind::Answer,
+        };
+        let why = match (&error, diagnostics.end()) {
+            // The end of the process says more.
+            (_, Some(_)) if is_closed => String::new(),
+            (error, _) => format!(": {}", one_line(&describe(error), MAX_MESSAGE_BYTES)),
+        };
+        Err(Error::new(kind, format!("it could not be started{why}{}", diagnostics.describe())))
+    }
+
+    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
+        self.service.peer()
+    }
+
+    /// Adds a task that ends with the connection.
+    pub(crate) fn keep(&mut self, task: JoinHandle<()>) {
+        self.tasks.push(task);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inbox.is_closed() || self.diagnostics.end().is_some() || self.peer().is_transport_closed()
+    }
+
+    /// Describes the end of the connection, as far as it is known.
+    pub(crate) fn end_so_far(&self) -> String {
+        self.diagnostics.describe()
+    }
+
+    /// Describes the end of the connection.
+    pub(crate) async fn describe_end(&self) -> String {
+        if self.process.is_some() {
+            wait_for_end(&self.diagnostics).await;
+        }
+        self.diagnostics.describe()
+    }
+
+    /// Sends a request, and waits for its answer. Dropping the future cancels the request.
+    pub(crate) async fn request(
+        &self,
+        request: ClientRequest,
+        limit: Duration,
+        mut on_progress: impl FnMut(ProgressNotificationParam),
+    ) -> Result<ServerResult> {
+        let mut waiting = pin!(sleep(limit));
+        let sent = self.peer().send_cancellable_request(request, PeerRequestOptions::no_options());
+        let handle = match timeout(limit, sent).await {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(error)) => return Err(self.failed(error).await),
+            Err(_) => return Err(self.too_slow(limit)),
+        };
+        let mut reports = self.inbox.progress_of(handle.progress_token.clone());
+        let mut pending = PendingRequest(Some(handle));
+        loop {
+            let Some(handle) = &mut pending.0 else { return Err(Error::new(ErrorKind::Closed, "it was cancelled")) };
+            tokio::select! {
+                answer = &mut handle.rx => {
+                    pending.0 = None;
+                    // They came before the answer.
+                    reports.waiting().for_each(&mut on_progress);
+                    return match answer {
+                        Ok(Ok(result)) => Ok(result),
+                        Ok(Err(error)) => Err(self.failed(error).await),
+                        Err(_) => Err(self.failed(ServiceError::TransportClosed).await),
+                    };
+                }
+                report = reports.next() => on_progress(report),
+                () = &mut waiting => return Err(self.too_slow(limit)),
+            }
+        }
+    }
+
+    fn too_slow(&self, limit: Duration) -> Error {
+        let message = format!("it has not answered within {} ms{}", limit.as_millis(), self.diagnostics.describe());
+        Error::new(ErrorKind::Timeout, message)
+    }
+
+    /// Returns the error for a request that failed.
+    pub(crate) async fn failed(&self, error: ServiceError) -> Error {
+        match error {
+            ServiceError::McpError(error) => {
+                let message = one_line(&error.message, MAX_MESSAGE_BYTES);
+                Error::new(ErrorKind::Refused, format!("it refuses: {message} (error {})", error.code.0))
+            }
+            ServiceError::UnexpectedResponse => Error::new(ErrorKind::Answer, "its answer is of another kind"),
+            error if self.is_closed() => {
+                let _ = error;
+                Error::new(ErrorKind::Closed, format!("it has ended{}", self.describe_end().await))
+            }
+            error => Error::new(ErrorKind::Closed, one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
+        }
+    }
+
+    /// Ends the connection: a process is given some time to end by itself.
+    pub(crate) async fn close(mut self) {
+        let closing = self.service.close_with_timeout(CLOSE_TIMEOUT).await;
+        if closing.is_ok() && self.process.is_some() {
+            let ended = async {
+                while self.diagnostics.end().is_none() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let _ = timeout(CLOSE_TIMEOUT, ended).await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.process = None;
+    }
+}
+
+impl RunningServer {
+    /// Waits for the end of the process and notes it.
+    fn wait(&self, diagnostics: Arc<Diagnostics>) -> impl Future<Output = ()> + Send + use<> {
+        let process = self.0.clone();
+        async move {
+            let ended = poll_fn(|cx| match &mut *process.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(process) => pin!(process.wait()).poll(cx).map(Some),
+                None => Poll::Ready(None),
+            });
+            match ended.await {
+                Some(Ok(status)) => diagnostics.set_end(describe_status(status)),
+                Some(Err(error)) => diagnostics.set_could_not_start(error.message()),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    /// Kills the process.
+    fn drop(&mut self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// A process that is being started, and ends if that fails or is given up.
+struct StartGuard {
+    process: Option<RunningServer>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for StartGuard {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A request without an answer. Dropping it tells the server that nobody waits for one.
+struct PendingRequest(Option<RequestHandle<RoleClient>>);
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(handle.cancel(Some("the caller does not wait any more".to_owned())));
+        }
+    }
+}
+
+/// Returns true if a server may be of an older version: it may end, or answer anything, when it is asked in the way of a newer one.
+pub(crate) fn may_be_older(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Closed | ErrorKind::Answer)
+}
+
+/// Waits for a moment until the end of the process is known.
+async fn wait_for_end(diagnostics: &Diagnostics) {
+    let known = async {
+        while diagnostics.end().is_none() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        // What it printed last may still be in the pipe.
+        sleep(Duration::from_millis(5)).await;
+    };
+    let _ = timeout(END_TIMEOUT, known).await;
+}
+
+fn describe_status(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Exit(code) => format!("exit status {code}"),
+        ExitStatus::Signal(signal) => format!("killed by signal {signal}"),
+        ExitStatus::TimedOut | ExitStatus::TooMuchOutput => "killed".to_owned(),
+    }
+}
+
+/// Returns the message of a failed handshake without the message that failed, which may be large.
+fn describe(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            "its first answer is of another kind".to_owned()
+        }
+        ClientInitializeError::JsonRpcError(error) => format!("it refuses: {}", error.message),
+        ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
+        // The rest names types of the library.
+        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback),
+        error => error.to_string(),
+    }
+}
+
+fn start_failed(error: rath_sandbox::Error) -> Error {
+    let hint = error.hint().map(str::to_owned);
+    let failed = Error::new(ErrorKind::Start, format!("it could not be started: {}", error.message()));
+    match hint {
+        Some(hint) => failed.with_hint(hint),
+        None => failed,
+    }
+}
+
+/// The versions without a handshake, newest first.
+pub(crate) fn modern_versions() -> Vec<ProtocolVersion> {
+    ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(|version| !version.has_initialize()).cloned().collect()
+}
+
+fn identity() -> Implementation {
+    Implementation::new("rath", env!("CARGO_PKG_VERSION"))
+}

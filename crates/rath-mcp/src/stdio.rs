@@ -1,0 +1,220 @@
+//! Messages over the stdin and stdout of a process: one line of JSON each.
+
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rath_sandbox::{ProcessInput, ProcessOutput};
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+use crate::text::one_line;
+
+/// The number of lines in a row that may be no messages, such as those of a server that prints a log there.
+const MAX_OTHER_LINES: usize = 1000;
+/// The bytes of a line that are shown in an error.
+const MAX_SHOWN_BYTES: usize = 200;
+/// The bytes of stderr that are held.
+const MAX_STDERR_BYTES: usize = 2000;
+/// The bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Facts about a server beside its answers, for error messages.
+#[derive(Default)]
+pub(crate) struct Diagnostics(Mutex<Findings>);
+
+#[derive(Default)]
+struct Findings {
+    /// The end of what was printed to stderr.
+    stderr: Vec<u8>,
+    /// The last line that was no message.
+    other_line: Option<String>,
+    /// The reason why the connection was closed, or the way in which the process ended.
+    end: Option<String>,
+    /// True if there was never a process.
+    could_not_start: bool,
+}
+
+impl Diagnostics {
+    /// Notes why the connection ends. The first reason counts.
+    pub(crate) fn set_end(&self, end: impl Into<String>) {
+        self.lock().end.get_or_insert(end.into());
+    }
+
+    /// Notes that the program could not be started.
+    pub(crate) fn set_could_not_start(&self, why: String) {
+        let mut findings = self.lock();
+        findings.end.get_or_insert(why);
+        findings.could_not_start = true;
+    }
+
+    pub(crate) fn could_not_start(&self) -> bool {
+        self.lock().could_not_start
+    }
+
+    /// Returns the reason of the end, if there is one.
+    pub(crate) fn end(&self) -> Option<String> {
+        self.lock().end.clone()
+    }
+
+    /// Returns the rest of a sentence about a server that does not answer as it should.
+    pub(crate) fn describe(&self) -> String {
+        let findings = self.lock();
+        let mut text = findings.end.as_ref().map(|end| format!(" ({end})")).unwrap_or_default();
+        if let Some(line) = &findings.other_line {
+            text.push_str(&format!("; it printed a line that is no message: `{line}`"));
+        }
+        let stderr = String::from_utf8_lossy(&findings.stderr);
+        let stderr = one_line(&stderr, MAX_STDERR_BYTES);
+        if !stderr.is_empty() {
+            text.push_str(&format!("; the end of its stderr: {stderr}"));
+        }
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Findings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads stderr to its end, and holds the last part of it.
+pub(crate) async fn drain_stderr(mut stderr: ProcessOutput, diagnostics: Arc<Diagnostics>) {
+    let mut buffer = vec![0; READ_BYTES];
+    while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+        let held = &mut diagnostics.lock().stderr;
+        held.extend_from_slice(&buffer[read.saturating_sub(MAX_STDERR_BYTES)..read]);
+        let excess = held.len().saturating_sub(MAX_STDERR_BYTES);
+        held.drain(..excess);
+    }
+}
+
+/// The messages of a process.
+pub(crate) struct StdioTransport {
+    stdout: BufReader<ProcessOutput>,
+    /// The part of a line that was read.
+    line: Vec<u8>,
+    max_line_bytes: usize,
+    /// The number of lines since the last message.
+    other_lines: usize,
+    /// None once it is closed.
+    stdin: Arc<tokio::sync::Mutex<Option<ProcessInput>>>,
+    diagnostics: Arc<Diagnostics>,
+}
+
+impl StdioTransport {
+    pub(crate) fn new(
+        stdin: ProcessInput,
+        stdout: ProcessOutput,
+        max_line_bytes: usize,
+        diagnostics: Arc<Diagnostics>,
+    ) -> Self {
+        StdioTransport {
+            stdout: BufReader::with_capacity(READ_BYTES, stdout),
+            line: Vec::new(),
+            max_line_bytes,
+            other_lines: 0,
+            stdin: Arc::new(tokio::sync::Mutex::new(Some(stdin))),
+            diagnostics,
+        }
+    }
+
+    /// Reads up to the end of a line, which stays in `line`. Returns false if there is no more, or too much.
+    ///
+    /// If the future is dropped, what was read stays there.
+    async fn read_line(&mut self) -> bool {
+        loop {
+            let Ok(available) = self.stdout.fill_buf().await else { return false };
+            if available.is_empty() {
+                return false;
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |end| end + 1);
+            if self.line.len() + taken > self.max_line_bytes {
+                self.diagnostics.set_end(format!("it sent a message of more than {} bytes", self.max_line_bytes));
+                return false;
+            }
+            self.line.extend_from_slice(&available[..taken]);
+            self.stdout.consume(taken);
+            if end.is_some() {
+                return true;
+            }
+        }
+    }
+
+    /// Takes the line that was read. Returns the message in it, or none if it is no message.
+    fn take_message(&mut self) -> Option<ServerJsonRpcMessage> {
+        let line = self.line.trim_ascii();
+        let message = match serde_json::from_slice(line) {
+            Ok(message) => Some(message),
+            _ if line.is_empty() => None,
+            Err(error) => {
+                self.other_lines += 1;
+                let shown = String::from_utf8_lossy(&line[..line.len().min(4 * MAX_SHOWN_BYTES)]);
+                self.diagnostics.lock().other_line = Some(one_line(&shown, MAX_SHOWN_BYTES));
+                answer_id(line).map(|id| {
+                    let message = format!("the answer is not valid: {error}");
+                    ServerJsonRpcMessage::error(ErrorData::new(ErrorCode::PARSE_ERROR, message, None), Some(id))
+                })
+            }
+        };
+        self.line.clear();
+        // One large message must not cost its memory for ever.
+        self.line.shrink_to(READ_BYTES);
+        if message.is_some() {
+            self.other_lines = 0;
+        }
+        message
+    }
+}
+
+/// Returns the id of an answer whose content cannot be read, so that its request need not wait.
+fn answer_id(line: &[u8]) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    struct Answer {
+        id: RequestId,
+        method: Option<serde::de::IgnoredAny>,
+    }
+    let answer: Answer = serde_json::from_slice(line).ok()?;
+    answer.method.is_none().then_some(answer.id)
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = io::Error;
+
+    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let stdin = self.stdin.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            // The lock orders messages, and is held while one is written: half a message would spoil the next.
+            match &mut *stdin.lock().await {
+                Some(stdin) => stdin.write_all(&line).await,
+                None => Err(io::ErrorKind::NotConnected.into()),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        while self.read_line().await {
+            if let Some(message) = self.take_message() {
+                return Some(message);
+            }
+            if self.other_lines > MAX_OTHER_LINES {
+                self.diagnostics.set_end(format!("it sent {MAX_OTHER_LINES} lines that are no messages"));
+                break;
+            }
+        }
+        None
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // A write that hangs holds the lock; the process is killed then.
+        if let Ok(mut stdin) = self.stdin.try_lock() {
+            *stdin = None;
+        }
+        Ok(())
+    }
+}

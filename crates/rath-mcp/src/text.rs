@@ -1,0 +1,51 @@
+//! Cleaning texts of servers.
+
+/// Returns the text without characters that nobody sees, which could hide instructions in it, and not longer than `max_bytes`.
+pub(crate) fn cleaned(text: &str, max_bytes: usize) -> String {
+    let mut cleaned = String::new();
+    for c in text.chars().filter(|c| is_visible(*c)) {
+        if cleaned.len() + c.len_utf8() > max_bytes {
+            cleaned.push_str(" [..]");
+            break;
+        }
+        cleaned.push(c);
+    }
+    cleaned
+}
+
+/// Returns the text as one line for a message.
+pub(crate) fn one_line(text: &str, max_bytes: usize) -> String {
+    let text = cleaned(text, max_bytes);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn is_visible(c: char) -> bool {
+    match c {
+        '\n' | '\t' => true,
+        c if c.is_control() => false,
+        // Spaces without width, marks of direction, joiners, tags and selectors of variants.
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => false,
+        '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' => false,
+        '\u{e0000}'..='\u{e0fff}' => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_removed_and_long_texts_cut() {
+        let rows = [
+            ("plain\n\ttext", 100, "plain\n\ttext"),
+            ("a\u{202e}b\u{200b}c\u{e0041}d\u{1b}[31me\u{feff}", 100, "abcd[31me"),
+            ("ééé", 4, "éé [..]"),
+            ("日本", 6, "日本"),
+        ];
+        for (text, max, expected) in rows {
+            assert_eq!(cleaned(text, max), expected);
+        }
+        assert_eq!(one_line(" a\n\n b\tc ", 100), "a b c");
+    }
+}

@@ -1,0 +1,82 @@
+# A server that misbehaves on request, with nothing but perl. Arguments: how it starts, and a mark for processes that it leaves.
+use strict;
+use warnings;
+$| = 1;
+my ($mode, $mark) = (@ARGV, '', '');
+my ($more, $cancelled, $pending) = (0, 0, '');
+
+sub say_json { print $_[0], "\n" }
+sub result { my ($id, $json) = @_; say_json(qq({"jsonrpc":"2.0","id":$id,"result":$json})) }
+sub text { my ($id, $text) = @_; result($id, qq({"content":[{"type":"text","text":"$text"}]})) }
+sub tool { my ($name, $more) = @_; return qq({"name":"$name","description":"Does $name.","inputSchema":{"type":"object"}$more}) }
+
+if ($mode eq 'never') { while (<STDIN>) { } exit }
+if ($mode eq 'dies') { print STDERR "no database\n"; exit 3 }
+if ($mode eq 'noise') { print "a log line on the wrong stream\n" for 1 .. 10 }
+
+my @names = $mode eq 'collide'
+    ? ('a.b', 'a/b', 'a_b')
+    : qw(echo image value fail progress slow die flood garbage invalid big change ask env pid cancelled leave);
+
+while (my $line = <STDIN>) {
+    my ($id) = $line =~ /"id":("[^"]*"|\d+)/;
+    my ($method) = $line =~ /"method":"([^"]*)"/;
+    next unless defined $method;
+    if ($method eq 'notifications/cancelled') { $cancelled++; next }
+    next unless defined $id;
+    if ($method eq 'server/discover' && $mode eq 'modern') {
+        result($id, '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},'
+            . '"serverInfo":{"name":"test","version":"1"},"ttlMs":0,"cacheScope":"private"}');
+    } elsif ($method eq 'server/discover' && $mode eq 'strict') {
+        exit 1;
+    } elsif ($method eq 'initialize') {
+        result($id, '{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},'
+            . '"serverInfo":{"name":"test","version":"1"}}');
+    } elsif ($method eq 'tools/list') {
+        my @tools = map { tool($_, $_ eq 'echo' ? ',"annotations":{"readOnlyHint":true}' : '') } @names;
+        push @tools, tool("new$_", '') for 1 .. $more;
+        result($id, '{"tools":[' . join(',', @tools) . '],"resultType":"complete","ttlMs":0,"cacheScope":"private"}');
+    } elsif ($method eq 'tools/call') {
+        # The client names itself in each request of the newer protocol.
+        $line =~ s/"[^"]*clientInfo":\{[^}]*\}//g;
+        my ($name) = $line =~ /"name":"([^"]*)"/;
+        my ($token) = $line =~ /"progressToken":("[^"]*"|\d+)/;
+        if ($name eq 'echo' || $mode eq 'collide') { my ($said) = $line =~ /"text":"([^"]*)"/; text($id, $said // $name) }
+        elsif ($name eq 'image') { result($id, '{"content":[{"type":"image","mimeType":"image/png","data":"iVBORw=="}]}') }
+        elsif ($name eq 'value') { result($id, '{"content":[],"structuredContent":{"sum":3}}') }
+        elsif ($name eq 'fail') { result($id, '{"content":[{"type":"text","text":"no such row"},{"type":"image","mimeType":"image/png","data":"iVBORw=="}],"isError":true}') }
+        elsif ($name eq 'progress') {
+            for my $done (1 .. 3) {
+                say_json(qq({"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$token,)
+                    . qq("progress":$done,"total":3,"message":"part $done"}}));
+            }
+            text($id, 'done');
+        }
+        elsif ($name eq 'slow') { open my $begun, '>', 'begun' or die }
+        elsif ($name eq 'die') { print STDERR "out of ideas\n"; exit 7 }
+        elsif ($name eq 'flood') { print STDERR 'x' x 99, "\n" for 1 .. 100_000; text($id, 'flooded') }
+        elsif ($name eq 'garbage') { print "{\"jsonrpc\": \x{22}2.0\x{22}, oops\n" }
+        elsif ($name eq 'invalid') { print qq({"jsonrpc":"2.0","id":$id,"result":7,"error":8}\n) }
+        elsif ($name eq 'big') { print 'x' x 1_000_000 for 1 .. 100; print "\n" }
+        elsif ($name eq 'change') {
+            $more++;
+            say_json('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}');
+            text($id, 'changed');
+        }
+        elsif ($name eq 'ask') {
+            say_json('{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}');
+            my $reply = <STDIN>;
+            text($id, $reply =~ /-32601/ ? 'refused' : 'allowed');
+        }
+        elsif ($name eq 'env') { text($id, join(' ', map { "$_=$ENV{$_}" } grep { /^(SECRET|GIVEN)/ } sort keys %ENV)) }
+        elsif ($name eq 'pid') { text($id, $$) }
+        elsif ($name eq 'cancelled') { text($id, $cancelled) }
+        elsif ($name eq 'leave') {
+            unless (fork) { unless (fork) { close STDOUT; close STDIN; exec 'setsid', 'sleep', $mark } exit }
+            text($id, 'left');
+        }
+        else { text($id, "called $name") }
+    } else {
+        say_json(qq({"jsonrpc":"2.0","id":$id,"error":{"code":-32601,"message":"unknown method"}}));
+    }
+}

@@ -1,0 +1,383 @@
+//! A sandbox on the server, from its creation to its removal.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use rath_sandbox::{Error, ErrorKind, OutputFiles, Result};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, Url};
+use tokio::time::{Instant, sleep};
+
+use super::command::{Script, run_script};
+use super::http::{NoReply, Reply, Request};
+use super::server::{Described, Execd, Server, State};
+use super::settings::{Origin, Settings};
+
+/// The time in which a sandbox has to be ready after it was created or resumed.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// The pause between two looks at a sandbox that is not ready, at first and at most.
+const READY_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+/// A timeout is renewed when this part of it is over.
+const RENEWED_PARTS: u32 = 3;
+
+/// A sandbox on the server. It is removed when the last handle is dropped, if rath created it and it is not to stay.
+pub(crate) struct Remote {
+    pub(crate) server: Arc<Server>,
+    pub(crate) settings: Settings,
+    pub(crate) output_files: OutputFiles,
+    /// Locked while the sandbox is created or found.
+    attached: tokio::sync::Mutex<Option<Arc<Attached>>>,
+    /// The id of the sandbox, if it is to be removed.
+    removed_later: Mutex<Option<String>>,
+    is_closed: AtomicBool,
+    /// Known to all members.
+    _family: Arc<Family>,
+}
+
+/// The sandboxes of a session and its forks.
+#[derive(Default)]
+pub(crate) struct Family(Mutex<Vec<Weak<Remote>>>);
+
+impl Family {
+    /// Removes the sandboxes of a session and its forks that are to be removed, and waits for it.
+    pub(crate) async fn close(&self) -> Result<()> {
+        let members = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut result = Ok(());
+        for member in members.iter().filter_map(Weak::upgrade) {
+            let closing = member.clone();
+            let closed = member.server.spawn(async move {
+                // A creation that is under way is waited for.
+                let mut slot = closing.attached.lock().await;
+                closing.is_closed.store(true, Relaxed);
+                *slot = None;
+                let removed = closing.removed_later.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match removed {
+                    Some(id) => closing.server.delete(&id).await,
+                    None => Ok(()),
+                }
+            })?;
+            let closed =
+                closed.await.map_err(|error| Error::new(ErrorKind::Io, "the sandbox was not closed").because(error));
+            result = result.and(closed.and_then(|closed| closed));
+        }
+        result
+    }
+}
+
+/// A sandbox that was found to be running.
+pub(crate) struct Attached {
+    pub(crate) id: String,
+    pub(crate) execd: Execd,
+    /// The workspace in the sandbox, without links.
+    pub(crate) root: String,
+    /// The directory for temporary files in the sandbox.
+    pub(crate) temporary: String,
+    /// The directories in which programs are looked for.
+    pub(crate) search: String,
+}
+
+/// Prepares a sandbox: makes the workspace, and prints its path, the directory for temporary files and the search path.
+const PREPARE: &str = r#"
+case $1 in '~/'*) root=$HOME/${1#'~/'} ;; *) root=$1 ;; esac
+for program in base64 cat dd env grep kill mkfifo mv rm rmdir sleep tr; do
+    command -v $program >/dev/null || { printf '%s' $program | base64; exit 3; }
+done
+mkdir -p "$root" && real=$(cd -P "$root" && pwd -P) || exit 4
+for text in "$real" "${TMPDIR:-/tmp}" "$PATH"; do printf '%s' "$text" | base64 | tr -d '\n'; echo; done
+"#;
+
+impl Remote {
+    pub(crate) fn new(server: Arc<Server>, settings: Settings, family: Arc<Family>) -> Arc<Self> {
+        let remote = Arc::new(Remote {
+            server,
+            settings,
+            output_files: OutputFiles::default(),
+            attached: tokio::sync::Mutex::default(),
+            removed_later: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            _family: family.clone(),
+        });
+        let mut members = family.0.lock().unwrap_or_else(PoisonError::into_inner);
+        members.retain(|member| member.strong_count() > 0);
+        members.push(Arc::downgrade(&remote));
+        drop(members);
+        remote
+    }
+
+    /// Runs work for the sandbox. If the caller stops waiting, the work is stopped too.
+    pub(crate) async fn perform<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut task = AbortOnDrop(self.server.spawn(work)?);
+        (&mut task.0).await.map_err(|error| Error::new(ErrorKind::Io, "the work was stopped").because(error))?
+    }
+
+    /// Asks the server whether it can be used, and whether a sandbox that is known is still there. Creates nothing.
+    pub(crate) async fn probe(self: &Arc<Self>) -> Result<()> {
+        let remote = self.clone();
+        let work = async move {
+            match &remote.settings.origin {
+                Origin::New(name) => remote.server.find(name).await.map(drop),
+                Origin::Known(_) | Origin::Foreign(_) => remote.find_or_create().await.map(drop),
+            }
+        };
+        self.perform(work).await
+    }
+
+    /// Returns the running sandbox: creates it at the first use, or finds it, and resumes it if it is paused.
+    ///
+    /// Runs in a task of its own: a creation is not stopped half-way, so that the sandbox is known and can be removed.
+    pub(crate) async fn attach(self: &Arc<Self>) -> Result<Arc<Attached>> {
+        let remote = self.clone();
+        let attach = self.server.spawn(async move { remote.attach_here().await })?;
+        attach.await.map_err(|error| Error::new(ErrorKind::Io, "the sandbox could not be opened").because(error))?
+    }
+
+    async fn attach_here(self: &Arc<Self>) -> Result<Arc<Attached>> {
+        let mut slot = self.attached.lock().await;
+        if self.is_closed.load(Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "the sandbox was closed"));
+        }
+        if let Some(attached) = &*slot {
+            return Ok(attached.clone());
+        }
+        let found = self.find_or_create().await?;
+        if !matches!(self.settings.origin, Origin::Foreign(_)) && !self.settings.keep {
+            *self.removed_later.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id.clone());
+        }
+        self.wait_until_running(&found).await?;
+        let execd = self.server.execd(&found.id, self.settings.access).await?;
+        let mut attached = Attached {
+            id: found.id.clone(),
+            execd,
+            root: String::new(),
+            temporary: String::new(),
+            search: String::new(),
+        };
+        self.wait_for_execd(&attached).await?;
+        self.prepare(&mut attached).await?;
+        let attached = Arc::new(attached);
+        *slot = Some(attached.clone());
+        drop(slot);
+        if !matches!(self.settings.origin, Origin::Foreign(_)) {
+            self.keep_renewed(attached.id.clone())?;
+        }
+        Ok(attached)
+    }
+
+    async fn find_or_create(&self) -> Result<Described> {
+        match &self.settings.origin {
+            // Created by an earlier attempt, perhaps.
+            Origin::New(name) => match self.server.find(name).await? {
+                Some(found) => Ok(found),
+                None => self.server.create(name, &self.settings).await,
+            },
+            Origin::Known(name) => self.server.find(name).await?.ok_or_else(|| self.gone()),
+            Origin::Foreign(id) => match self.server.get(id).await? {
+                Some((found, _)) if found.status.state() != State::Ended => Ok(found),
+                _ => Err(self.gone()),
+            },
+        }
+    }
+
+    async fn wait_until_running(&self, found: &Described) -> Result<()> {
+        let (deadline, mut status, mut was_resumed) = (Instant::now() + READY_TIMEOUT, found.status.clone(), false);
+        let mut pause = READY_PAUSES[0];
+        loop {
+            match status.state() {
+                State::Running => return Ok(()),
+                State::Ended => {
+                    return Err(Error::new(ErrorKind::Unavailable, format_args!("the sandbox does not run: {status}")));
+                }
+                State::Paused if !was_resumed => {
+                    was_resumed = true;
+                    self.server.change(&found.id, "resume").await?;
+                }
+                State::Paused | State::Changing => {}
+            }
+            if Instant::now() > deadline {
+                let message = format!("the sandbox does not run after {} seconds: {status}", READY_TIMEOUT.as_secs());
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(READY_PAUSES[1]);
+            status = self.server.get(&found.id).await?.ok_or_else(|| self.gone())?.0.status;
+        }
+    }
+
+    /// Waits until commands can be sent to the sandbox.
+    async fn wait_for_execd(&self, attached: &Attached) -> Result<()> {
+        let (deadline, mut pause) = (Instant::now() + READY_TIMEOUT, READY_PAUSES[0]);
+        loop {
+            let mut request = attached.request(Method::GET, "ping")?;
+            request.timeout = Duration::from_secs(5);
+            let reason = match self.server.clients.send(request).await {
+                Ok(reply) if reply.is_success() => return Ok(()),
+                Ok(reply) => reply.describe(None),
+                Err(no_reply) => no_reply.reason,
+            };
+            if Instant::now() > deadline {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format_args!("the sandbox takes no commands: {reason}"),
+                ));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(READY_PAUSES[1]);
+        }
+    }
+
+    async fn prepare(self: &Arc<Self>, attached: &mut Attached) -> Result<()> {
+        let script = Script { text: PREPARE, arguments: &[&self.settings.workdir] };
+        let printed = run_script(self, attached, script).await?;
+        let lines = printed.decoded_lines();
+        match (printed.status, &lines[..]) {
+            (0, [root, temporary, search]) => {
+                (attached.root, attached.temporary, attached.search) =
+                    (root.clone(), temporary.clone(), search.clone());
+                Ok(())
+            }
+            (3, [program, ..]) => {
+                let message = format!("the image has no `{program}`, which rath needs to run commands");
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .with_hint("use an image with the usual programs of Unix, or of busybox"))
+            }
+            (4, _) => {
+                let message = format!("the directory `{}` cannot be made in the sandbox", self.settings.workdir);
+                Err(Error::new(ErrorKind::Unavailable, message).with_hint("name another one with `workdir`"))
+            }
+            (status, _) => {
+                let message = format!("the sandbox cannot be prepared: status {status}");
+                Err(Error::new(ErrorKind::Unavailable, message).with_hint("the image has to have a shell"))
+            }
+        }
+    }
+
+    /// Renews the time of the sandbox as long as there is a handle.
+    fn keep_renewed(self: &Arc<Self>, id: String) -> Result<()> {
+        let (remote, pause) = (Arc::downgrade(self), self.settings.timeout / RENEWED_PARTS);
+        self.server.spawn(async move {
+            loop {
+                sleep(pause).await;
+                let Some(remote) = remote.upgrade() else { return };
+                if remote.is_closed.load(Relaxed) {
+                    return;
+                }
+                // The next one comes before the end of the time that is left.
+                let _ = remote.server.renew(&id, remote.settings.timeout).await;
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Returns the id of the sandbox on the server.
+    pub(crate) async fn id(self: &Arc<Self>) -> Result<String> {
+        Ok(self.attach().await?.id.clone())
+    }
+
+    /// Pauses the sandbox. The next use resumes it.
+    pub(crate) async fn pause(self: &Arc<Self>) -> Result<()> {
+        let id = self.id().await?;
+        let remote = self.clone();
+        self.perform(async move {
+            let mut slot = remote.attached.lock().await;
+            *slot = None;
+            remote.server.change(&id, "pause").await
+        })
+        .await
+    }
+
+    /// Renews the time of the sandbox.
+    pub(crate) async fn renew(self: &Arc<Self>) -> Result<()> {
+        let (id, remote) = (self.id().await?, self.clone());
+        self.perform(async move { remote.server.renew(&id, remote.settings.timeout).await }).await
+    }
+
+    /// Returns the error of a request that the sandbox did not answer: after a look at the sandbox, which may be gone.
+    pub(crate) async fn unreachable(&self, attached: &Attached, what: &str, no_reply: &NoReply) -> Error {
+        match self.server.get(&attached.id).await {
+            Ok(None) => self.gone(),
+            Ok(Some((found, _))) if found.status.state() != State::Running => {
+                Error::new(ErrorKind::Unavailable, format_args!("{what}: the sandbox does not run: {}", found.status))
+            }
+            _ => Error::new(ErrorKind::Io, format_args!("{what}: the sandbox cannot be asked: {}", no_reply.reason)),
+        }
+    }
+
+    /// Returns the error for a sandbox that is not there any more.
+    pub(crate) fn gone(&self) -> Error {
+        let (what, hint) = match &self.settings.origin {
+            Origin::New(name) | Origin::Known(name) => (
+                format!("the sandbox {name} is gone"),
+                format!(
+                    "it expired, was removed, or was never made: place the session in a new one, with `rath resume --sandbox opensandbox:{}`, \
+                     in a program `session.to(..)`; with `keep=on` a sandbox stays when its session ends",
+                    self.settings.image
+                ),
+            ),
+            Origin::Foreign(id) => {
+                (format!("the sandbox with the id {id} is gone"), "it expired, or was removed".to_owned())
+            }
+        };
+        Error::new(ErrorKind::Unavailable, what).with_hint(hint)
+    }
+}
+
+/// Removes the sandbox in the background.
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let id = self.removed_later.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(id) = id {
+            let server = self.server.clone();
+            // Without a thread there is none that created it either. What is left is removed when its time is over.
+            let _ = self.server.spawn(async move { server.delete(&id).await });
+        }
+    }
+}
+
+impl Attached {
+    /// Returns a request to the interface for commands and files.
+    pub(crate) fn request(&self, method: Method, path: &str) -> Result<Request> {
+        let mut request = Request::new(method, self.url(path)?);
+        request.headers = self.headers();
+        Ok(request)
+    }
+
+    /// Returns the URL of a path below the interface.
+    pub(crate) fn url(&self, path: &str) -> Result<Url> {
+        let mut url = self.execd.base.clone();
+        let segments = url.path_segments_mut();
+        let mut segments =
+            segments.map_err(|()| Error::new(ErrorKind::Io, "the address of the sandbox has no path"))?;
+        segments.pop_if_empty().extend(path.split('/'));
+        drop(segments);
+        Ok(url)
+    }
+
+    pub(crate) fn headers(&self) -> HeaderMap {
+        self.execd.headers.clone()
+    }
+
+    /// Returns the absolute path of a file in the workspace.
+    pub(crate) fn path(&self, path: &str) -> String {
+        if path.is_empty() { self.root.clone() } else { format!("{}/{path}", self.root) }
+    }
+}
+
+/// Returns the error for an answer of a sandbox that reports one.
+pub(crate) fn refused(what: impl fmt::Display, reply: &Reply) -> Error {
+    Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe(None)))
+}
+
+/// A task that is stopped when its caller stops waiting.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,229 @@
+//! A service that stands in for OpenViking, on loopback.
+//!
+//! It is written from the published description of the interface (version 0.5), and checks every request against it: a request that the
+//! description does not allow is answered with an error, and fails the test when the service is dropped. Instead of vectors it compares
+//! words: a file is found if it has a word of the question that is not too common.
+//!
+//! ```
+//! use rath_testkit::openviking::StandInViking;
+//!
+//! let service = StandInViking::start();
+//! assert!(service.address().starts_with("http://127.0.0.1:"));
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::body::{Kind, Member, wrong_member};
+use crate::http::{HttpAnswer, HttpRequest, HttpServer};
+
+/// The key that the service wants.
+const KEY: &str = "stand-in-viking-key-81c3";
+/// The words that find nothing.
+const COMMON: [&str; 12] = ["a", "an", "at", "does", "for", "in", "is", "of", "on", "the", "what", "when"];
+
+/// A service that stands in for OpenViking. Dropping it stops it.
+///
+/// # Panics
+///
+/// When it is dropped, if a request was not as the description of the interface says.
+pub struct StandInViking {
+    server: Option<HttpServer>,
+    address: String,
+    state: Arc<Service>,
+}
+
+#[derive(Default)]
+struct Service {
+    /// The files by URI, in the order in which they were written.
+    files: Mutex<BTreeMap<String, String>>,
+    violations: Mutex<Vec<String>>,
+    writes: Mutex<u32>,
+    failing: Mutex<Option<u16>>,
+}
+
+const WRITE: &[Member] = &[
+    ("uri", Kind::Name, true),
+    ("content", Kind::Text, true),
+    ("mode", Kind::Text, false),
+    ("wait", Kind::Bool, false),
+    ("telemetry", Kind::Any, false),
+    ("processing_mode", Kind::Text, false),
+    ("tags", Kind::Texts, false),
+    ("tag_mode", Kind::Text, false),
+    ("acl", Kind::Any, false),
+    ("edit_source", Kind::Text, false),
+];
+const FIND: &[Member] = &[
+    ("query", Kind::Text, false),
+    ("image_url", Kind::Any, false),
+    ("target_uri", Kind::Any, false),
+    ("context_type", Kind::Any, false),
+    ("limit", Kind::Number(1), false),
+    ("node_limit", Kind::Number(1), false),
+    ("score_threshold", Kind::Any, false),
+    ("filter", Kind::Any, false),
+    ("include_provenance", Kind::Bool, false),
+    ("tags", Kind::Texts, false),
+    ("since", Kind::Text, false),
+    ("until", Kind::Text, false),
+    ("time_field", Kind::Text, false),
+    ("level", Kind::Any, false),
+    ("read_content", Kind::Bool, false),
+    ("telemetry", Kind::Any, false),
+];
+
+impl StandInViking {
+    /// Starts a service at a free port.
+    pub fn start() -> Self {
+        let state = Arc::<Service>::default();
+        let handled = state.clone();
+        let server = HttpServer::start(move |request, answer| handled.handle(request, answer));
+        let address = format!("http://{}", server.address());
+        StandInViking { server: Some(server), address, state }
+    }
+
+    /// Returns the address of the service.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the key that the service wants.
+    pub fn key(&self) -> &'static str {
+        KEY
+    }
+
+    /// Returns the number of files that were written.
+    pub fn writes(&self) -> u32 {
+        *lock(&self.state.writes)
+    }
+
+    /// Answers all requests with this status from now on, and a message with the key; with none, as before.
+    pub fn fail(&self, status: Option<u16>) {
+        *lock(&self.state.failing) = status;
+    }
+
+    /// Puts a file there, as another program could.
+    pub fn put(&self, uri: &str, content: &str) {
+        lock(&self.state.files).insert(uri.to_owned(), content.to_owned());
+    }
+}
+
+impl Drop for StandInViking {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        let violations = std::mem::take(&mut *lock(&self.state.violations));
+        if !std::thread::panicking() {
+            assert!(violations.is_empty(), "requests that OpenViking does not describe: {violations:#?}");
+        }
+    }
+}
+
+impl Service {
+    fn handle(&self, request: &HttpRequest, answer: &mut HttpAnswer<'_>) {
+        let respond = |answer: &mut HttpAnswer<'_>, status: u16, body: Value| {
+            answer.whole(status, &[("content-type", "application/json")], body.to_string().as_bytes());
+        };
+        let failed =
+            |code: &str, message: &str| json!({"status": "error", "error": {"code": code, "message": message}});
+        if let Some(status) = *lock(&self.failing) {
+            return respond(answer, status, failed("INTERNAL", &format!("as asked for,\u{7} with {KEY}")));
+        }
+        if request.header("x-api-key") != Some(KEY) {
+            return respond(answer, 401, failed("UNAUTHENTICATED", "Missing API Key"));
+        }
+        match self.answer(request) {
+            Ok(Some(result)) => respond(answer, 200, json!({"status": "ok", "result": result})),
+            Ok(None) => respond(answer, 404, failed("NOT_FOUND", "there is no such file")),
+            Err(wrong) => {
+                lock(&self.violations).push(format!("{} {}: {wrong}", request.method, request.path));
+                respond(answer, 422, failed("INVALID_ARGUMENT", &wrong));
+            }
+        }
+    }
+
+    /// Answers a request; none if there is no such file. Returns what is wrong with it, if it is not one that the description allows.
+    fn answer(&self, request: &HttpRequest) -> Result<Option<Value>, String> {
+        let (known, needed): (&[&str], &[&str]) = match &*request.path {
+            "/api/v1/content/read" => (&["uri", "offset", "limit", "raw"], &["uri"]),
+            "/api/v1/fs/ls" => {
+                (&["uri", "simple", "recursive", "output", "abs_limit", "node_limit", "offset", "limit"], &["uri"])
+            }
+            _ => (&[], &[]),
+        };
+        if let Some((name, _)) = request.query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            return Err(format!("unknown parameter `{name}`"));
+        }
+        if let Some(name) = needed.iter().find(|name| request.all(name).next().is_none()) {
+            return Err(format!("`{name}` is missing"));
+        }
+        let uri = request.all("uri").next().unwrap_or_default();
+        let mut files = lock(&self.files);
+        match (&*request.method, &*request.path) {
+            ("GET", "/api/v1/content/read") => Ok(files.get(uri).map(|content| json!(content))),
+            ("GET", "/api/v1/fs/ls") => {
+                let below = format!("{}/", uri.trim_end_matches('/'));
+                let names: Vec<&str> = files.keys().filter_map(|uri| uri.strip_prefix(&below)).collect();
+                Ok((!names.is_empty()).then(|| json!(names)))
+            }
+            ("POST", "/api/v1/content/write") => {
+                let body = body(request, WRITE)?;
+                let [uri, content] = ["uri", "content"].map(|name| body[name].as_str().unwrap_or_default().to_owned());
+                if !uri.starts_with("viking://") {
+                    return Err(format!("`uri` is {uri}"));
+                }
+                match (body["mode"].as_str().unwrap_or("replace"), files.contains_key(&uri)) {
+                    ("create", true) => return Err("the file is there already".to_owned()),
+                    ("replace", false) => return Ok(None),
+                    ("create" | "replace", _) => {}
+                    (mode, _) => return Err(format!("`mode` is {mode}")),
+                }
+                files.insert(uri.clone(), content);
+                *lock(&self.writes) += 1;
+                Ok(Some(json!({"uri": uri})))
+            }
+            ("POST", "/api/v1/search/find") => {
+                let body = body(request, FIND)?;
+                let (question, target) =
+                    (words(body["query"].as_str().unwrap_or_default()), body["target_uri"].as_str());
+                let (limit, least) =
+                    (body["limit"].as_u64().unwrap_or(10), body["score_threshold"].as_f64().unwrap_or(0.0));
+                let score = |content: &str| {
+                    let shared = words(content).intersection(&question).count();
+                    shared as f64 / question.len().max(1) as f64
+                };
+                let is_below = |uri: &&String| uri.starts_with(target.unwrap_or_default());
+                let found = files.iter().filter(|(uri, _)| is_below(uri)).map(|(uri, content)| (score(content), uri));
+                let mut found: Vec<_> = found.filter(|(score, _)| *score > 0.0 && *score >= least).collect();
+                found.sort_by(|one, other| other.0.total_cmp(&one.0));
+                let item = |(score, uri): &(f64, &String)| json!({"uri": uri, "score": score, "level": 2, "abstract": "a summary"});
+                let mut resources: Vec<Value> =
+                    found.iter().take(usize::try_from(limit).unwrap_or(10)).map(item).collect();
+                // The summary of a directory is found too.
+                resources.push(json!({"uri": "viking://resources/rath-notes/.abstract.md", "score": 0.9, "level": 0}));
+                Ok(Some(json!({"memories": [], "resources": resources, "skills": [], "total": resources.len()})))
+            }
+            (method, path) => Err(format!("there is no such operation: {method} {path}")),
+        }
+    }
+}
+
+/// Returns the JSON of a request, which has to have exactly these members.
+fn body(request: &HttpRequest, members: &[Member]) -> Result<Value, String> {
+    let value: Value = serde_json::from_slice(&request.body).map_err(|error| error.to_string())?;
+    wrong_member(&value, members).map_or(Ok(value), Err)
+}
+
+/// Returns the words of a text that can find it, without the details behind it.
+fn words(text: &str) -> BTreeSet<String> {
+    let text = text.split("<!--").next().unwrap_or_default().to_lowercase();
+    let words =
+        text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty() && !COMMON.contains(word));
+    words.map(|word| word.trim_end_matches('s').to_owned()).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
