@@ -24,6 +24,14 @@ fn go_on(fixture: &Fixture, id: &str, command: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Lets the agent of a session say something, although files may have changed.
+fn talk(fixture: &Fixture, id: &str, done: &[String]) {
+    fixture.script("{\"text\": \"I see.\"}\n");
+    assert_eq!(fixture.code(&["resume", id, "look", "--model", "script:script.jsonl", "--anyway"]), 0, "{done:#?}");
+    let status = fixture.json(&["status", id, "--json"]);
+    assert_eq!(status[0]["changes"], serde_json::json!([]), "{id}: {done:#?}");
+}
+
 /// Compares the files that a call of a session sees with those on its record.
 fn compare(fixture: &Fixture, id: &str, done: &[String]) {
     go_on(fixture, id, LIST);
@@ -104,6 +112,10 @@ fn check(seed: u64, sandbox: &str) {
                 done.push("edit".to_owned());
                 fixture.write(&format!("work/edited{nth}.txt"), "mine\n");
             }
+        }
+        if chance.below(3) == 0 {
+            done.push(format!("talk {}", ids[at]));
+            talk(fixture, &ids[at], &done);
         }
         compare(fixture, &ids[at], &done);
     }

@@ -37,7 +37,7 @@ use crate::store::{Damage, Holder};
 pub struct Resumed {
     session: Session,
     certificate: Certificate,
-    /// The state of the files, if calls were started whose end was not observed.
+    /// The state of the files, if it is not on the record.
     looked: Option<Observed>,
 }
 
@@ -77,7 +77,6 @@ impl Resumed {
                 }
             });
         }
-        let looked = looked.filter(|observed| !observed.calls.is_empty());
         differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
             call: pending.call.id,
             tool: pending.call.tool.to_string(),
@@ -153,8 +152,7 @@ impl Resumed {
         self.into_observed()
     }
 
-    /// Returns the session if only its files differ, or calls wait for a decision. The caller is expected to look at the files
-    /// first and to record what has changed.
+    /// Returns the session with the changes to its files on record, if only they differ, or calls wait for a decision.
     pub fn accept_file_changes(self) -> Result<Session> {
         let may_differ = |it: &Difference| it.is_open() || matches!(it, Difference::Files { .. });
         if self.certificate.differences.iter().all(may_differ) { Ok(self.into_observed()) } else { self.complete() }
@@ -169,7 +167,7 @@ impl Resumed {
         if is_decidable { Ok(self.into_observed()) } else { self.complete() }
     }
 
-    /// Returns the session with the state of the files on record, if calls may have changed them.
+    /// Returns the session with the state of its files on record.
     fn into_observed(mut self) -> Session {
         if let Some(looked) = self.looked {
             self.session.push(looked);

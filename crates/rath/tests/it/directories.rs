@@ -172,9 +172,25 @@ impl Program {
         let store = Store::open(&self.uri).await.expect("a store");
         for branch in branches {
             let resumed = store.resume(branch).await.expect("resumed");
-            self.sessions.push(resumed.accept_file_changes().expect("nothing else changed"));
+            let session = resumed.accept_file_changes().expect("nothing else changed");
+            self.compare_unused(&session).await;
+            self.sessions.push(session);
         }
         self.store = Some(store);
+    }
+
+    /// Compares the files on the record of a session that was just opened with those in its directory.
+    async fn compare_unused(&self, session: &Session) {
+        // The files of a merge are written when they are first used.
+        let is_written = |step: &rath::record::Step| {
+            let is_merge = matches!(step.chunk(), Chunk::Merged(_) | Chunk::Decided(_));
+            step.chunk().tree().map(|_| step.stamp().branch == session.id() && !is_merge)
+        };
+        let directory = session.working_directory().await.filter(|directory| directory.is_dir());
+        let (Some(directory), Some(true)) = (directory, session.as_record().find_newest(is_written)) else { return };
+        let then = rath_test_support::temp_dir();
+        session.checkout(then.path().join("then")).await.expect("checked out");
+        assert_eq!(files(&directory), files(&then.path().join("then")), "{:#?}\n{session}", self.done);
     }
 
     /// Compares the directory of a session with the files on its record.
