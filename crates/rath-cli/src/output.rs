@@ -201,13 +201,50 @@ fn write_escaped<W: Write>(
     unless_closed(written.and_then(EscapingWriter::finish))
 }
 
-/// Returns what `write` writes as [`text`] prints it where there are no colours.
-pub(crate) fn plain_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    write_escaped(EscapingWriter::with_styles(&mut bytes), write)?;
-    let text = String::from_utf8(bytes).map_err(io::Error::other)?;
+/// Returns what `write` writes as [`text`] prints it where there are no colours: all of it, or at least the first `bytes`.
+pub(crate) fn plain_text(bytes: usize, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
+    let mut beginning = Beginning::new(bytes);
     // All escape sequences that are left are this program's styles.
-    Ok(anstream::adapter::strip_str(&text).to_string())
+    let plain = anstream::StripStream::new(&mut beginning as &mut dyn Write);
+    write_escaped(EscapingWriter::with_styles(plain), write)?;
+    Ok(beginning.into_text())
+}
+
+/// Returns the data that `write` writes: all of it, or at least the first `bytes`.
+pub(crate) fn data_text(bytes: usize, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
+    let mut beginning = Beginning::new(bytes);
+    unless_closed(write(&mut beginning))?;
+    Ok(beginning.into_text())
+}
+
+/// A writer that closes, as a pipe does, once it has so many bytes.
+struct Beginning {
+    text: Vec<u8>,
+    bytes: usize,
+}
+
+impl Beginning {
+    fn new(bytes: usize) -> Self {
+        Beginning { text: Vec::new(), bytes }
+    }
+
+    fn into_text(self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
+    }
+}
+
+impl Write for Beginning {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() >= self.bytes {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Turns the error of a closed pipe into success: its reader has seen enough.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use percent_encoding::percent_decode_str;
+
 /// The most bytes of the head and of the body of a request.
 const MAX_HEAD_BYTES: u64 = 64 << 10;
 const MAX_BODY_BYTES: usize = 256 << 20;
@@ -199,19 +201,5 @@ fn read_request(reading: &mut BufReader<TcpStream>) -> Option<HttpRequest> {
 
 /// Decodes the escapes of a URL.
 fn decode(text: &str) -> String {
-    let (mut decoded, bytes, mut at) = (Vec::new(), text.as_bytes(), 0);
-    while at < bytes.len() {
-        let digits = text.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

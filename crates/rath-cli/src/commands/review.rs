@@ -107,8 +107,34 @@ enum Decision {
     Edited(String, Vec<u8>),
 }
 
+impl Decision {
+    /// Returns the call or the path that the decision is about.
+    fn subject(&self) -> (&'static str, &str) {
+        match self {
+            Decision::Approve(call) | Decision::Deny(call, _) | Decision::Skip(call) | Decision::Result(call, _) => {
+                ("call", call)
+            }
+            Decision::Take(path, _) | Decision::Edited(path, _) => ("file", path),
+        }
+    }
+}
+
 impl ReviewArgs {
+    /// Returns the decisions. Two about the same call or file are an error: which one is meant is not known.
     fn decisions(&self) -> Result<Vec<Decision>, Failure> {
+        let decisions = self.all_decisions()?;
+        let mut seen = std::collections::HashSet::new();
+        match decisions.iter().find(|decision| !seen.insert(decision.subject())) {
+            None => Ok(decisions),
+            Some(twice) => {
+                let (kind, name) = twice.subject();
+                let message = format!("two decisions are about the {kind} `{}`", one_line(name));
+                Err(Failure::new(message, "nothing was decided; give one of them").with_exit(Exit::Usage))
+            }
+        }
+    }
+
+    fn all_decisions(&self) -> Result<Vec<Decision>, Failure> {
         let approve = self.approve.iter().cloned().map(Decision::Approve);
         let deny = self.deny.iter().map(|call| Decision::Deny(call.clone(), self.reason.clone()));
         let skip = self.skip.iter().cloned().map(Decision::Skip);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rath::CallId;
 use rath::prelude::*;
+use rath::record::draw::one_line;
 use rath::store::Create;
 use rath::turn::Next;
 use rath::turn::Progress;
@@ -151,6 +152,10 @@ async fn open(path: &Path) -> Result<Session, Failure> {
 
 impl RunArgs {
     fn decide(&self, session: &mut Session) -> Result<(), Failure> {
+        if let Some(call) = self.approve.iter().find(|call| self.deny.contains(call)) {
+            let message = format!("the call `{}` is approved and denied", one_line(call));
+            return Err(Failure::new(message, "nothing was decided; give one of them").with_exit(Exit::Usage));
+        }
         *session = session.clone().decided_by(user_name());
         for call in &self.approve {
             session.approve(call.as_str())?;

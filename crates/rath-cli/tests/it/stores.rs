@@ -482,6 +482,8 @@ fn decisions_are_recorded_all_or_none_and_reach_the_model() {
             let [first, second] = [0, 1].map(|nth| calls[nth]["call"].as_str().expect("a call").to_owned());
             fixture.write("found.txt", "it was done");
             assert_eq!(fixture.code(&["review", &id, "--skip", &second, "--approve", "nope"]), 1);
+            assert_eq!(fixture.code(&["review", &id, "--skip", &second, "--deny", &second]), 2);
+            assert_eq!(fixture.code(&["review", &id, "--approve", &first, "--approve", &first]), 2);
             assert_eq!(fixture.json(&["review", &id, "--json"]), calls);
             let decision = decision.iter().map(|word| if *word == "CALL" { &first } else { *word });
             assert_eq!(fixture.code(&["review", &id].into_iter().chain(decision).collect::<Vec<_>>()), 4);

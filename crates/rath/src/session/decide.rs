@@ -57,7 +57,7 @@ impl Session {
         let progress = self.open_call(&call)?.progress;
         if matches!(progress, Progress::New | Progress::Held | Progress::Approved) {
             let message = format!("the call `{call}` was not started");
-            let hint = "refuse it with `session.deny(call, reason)`";
+            let hint = "deny or approve it; only a call that was started can be skipped";
             return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
         }
         let start = if progress == Progress::HeldUnknown { "may have been" } else { "was" };

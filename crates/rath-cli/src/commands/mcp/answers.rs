@@ -141,7 +141,7 @@ impl Answers {
                     Format::Text => log::print(out, &lineage, usize::MAX),
                     Format::Json => log::write_json(out, &lineage, usize::MAX),
                 };
-                (header, paged(page, part, move || written(format, write)).await?)
+                (header, paged(page, part, move |bytes| written(format, bytes, write)).await?)
             }
             ToolCall::ReadStep(args) => {
                 let (loaded, step) = self.step(args.session.as_deref(), Some(&args.step), &page).await?;
@@ -154,7 +154,7 @@ impl Answers {
                         Format::Json => output::json_line(out, &StepJson::new(&step, Some(&names))),
                     }
                 };
-                (header, paged(page, part, move || written(format, write)).await?)
+                (header, paged(page, part, move |bytes| written(format, bytes, write)).await?)
             }
             ToolCall::ExplainStep(args) => {
                 let (loaded, step) = self.step(args.session.as_deref(), args.step.as_deref(), &page).await?;
@@ -167,7 +167,7 @@ impl Answers {
                         Format::Json => output::json_line(out, &explanation),
                     }
                 };
-                (header, paged(page, part, move || written(format, write)).await?)
+                (header, paged(page, part, move |bytes| written(format, bytes, write)).await?)
             }
             ToolCall::Blame(args) => self.blame(&args, format, page).await?,
             ToolCall::Diff(args) => self.diff(&args, format, page).await?,
@@ -180,7 +180,7 @@ impl Answers {
                 let step = step.clone();
                 let header = Header { step: Some(step.id()), ..Header::of("a request as it was sent", &loaded) };
                 let part = step.id();
-                let text = move || {
+                let text = move |_| {
                     let request = loaded.sent_request(&step, "")?;
                     Ok(output::hide_secrets(String::from_utf8_lossy(request.body()).into_owned()))
                 };
@@ -207,7 +207,7 @@ impl Answers {
                 Format::Text => ls::print(out, &row, &mut holders),
                 Format::Json => ls::write_json(out, &row, &mut holders),
             };
-            if page.add(&part, &written(format, write)?).is_break() {
+            if page.add(&part, &written(format, usize::MAX, write)?).is_break() {
                 break;
             }
         }
@@ -281,7 +281,7 @@ impl Answers {
             Format::Text => blame::print(out, &lines, line.is_some()),
             Format::Json => blame::write_json(out, &lines),
         };
-        Ok((header, paged(page, part, move || written(format, write)).await?))
+        Ok((header, paged(page, part, move |bytes| written(format, bytes, write)).await?))
     }
 
     async fn diff(&self, args: &DiffRequest, format: Format, page: PageBuilder) -> Result<(Header, Page)> {
@@ -310,7 +310,7 @@ impl Answers {
             Format::Text => writeln!(out, "{}", differences.summary()),
             Format::Json => output::json_line(out, &differences),
         };
-        Ok((header, paged(page, part, move || Ok(written(format, write)? + &patch)).await?))
+        Ok((header, paged(page, part, move |_| Ok(written(format, usize::MAX, write)? + &patch)).await?))
     }
 
     /// Finds a session of the store. Never a file: a client names no paths.
@@ -395,7 +395,7 @@ impl SessionSearch<'_> {
                 Format::Text => hit.print(out),
                 Format::Json => output::json_line(out, &hit),
             };
-            if page.add(&part, &written(self.format, write)?).is_break() {
+            if page.add(&part, &written(self.format, usize::MAX, write)?).is_break() {
                 return Ok(SearchState::PageFull);
             }
         }
@@ -403,26 +403,27 @@ impl SessionSearch<'_> {
     }
 }
 
-/// Returns a text that a command writes: for people, or as JSON.
-fn written(format: Format, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<String> {
-    match format {
-        Format::Text => Ok(output::plain_text(write)?),
-        Format::Json => {
-            let mut bytes = Vec::new();
-            write(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        }
-    }
+/// Returns a text that a command writes, for people or as JSON: as much of it as a page needs, or all.
+fn written(
+    format: Format,
+    needed_bytes: usize,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<String> {
+    Ok(match format {
+        Format::Text => output::plain_text(needed_bytes, write)?,
+        Format::Json => output::data_text(needed_bytes, write)?,
+    })
 }
 
-/// Makes a page of a text that is one part. The text is made in the blocking pool.
+/// Makes a page of a text that is one part. `text` makes at least so many bytes of it, in the blocking pool.
 async fn paged(
     mut page: PageBuilder,
     part: StepId,
-    text: impl FnOnce() -> Result<String> + Send + 'static,
+    text: impl FnOnce(usize) -> Result<String> + Send + 'static,
 ) -> Result<Page> {
     in_pool(move || {
-        let _ = page.add(&part.to_string(), &text()?);
+        let text = text(page.needed_bytes())?;
+        let _ = page.add(&part.to_string(), &text);
         finished(page)
     })
     .await

@@ -98,6 +98,12 @@ impl PageBuilder {
         }
     }
 
+    /// Returns the number of bytes of a part with which the page is full, and is known to be cut.
+    pub(super) fn needed_bytes(&self) -> usize {
+        let offset = self.start.as_ref().map_or(0, |start| start.offset);
+        offset.saturating_add(self.room).saturating_add(1)
+    }
+
     /// Adds a part, or as much of it as there is room for. Breaks when the page is full.
     pub(super) fn add(&mut self, part: &str, text: &str) -> ControlFlow<()> {
         if self.passes_over(part) {

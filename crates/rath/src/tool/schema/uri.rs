@@ -1,5 +1,7 @@
 //! URIs, as far as references between schemas need them.
 
+use percent_encoding::percent_decode_str;
+
 /// Resolves a reference without a fragment, as RFC 3986 does.
 pub(super) fn resolve(base: &str, reference: &str) -> String {
     if scheme(reference).is_some() {
@@ -58,20 +60,5 @@ fn without_dots(path: &str) -> String {
 
 /// Decodes `%41` as `A`.
 pub(super) fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
