@@ -35,6 +35,8 @@ const MAX_COMMAND_BYTES: usize = 16 << 20;
 /// The pause between two attempts to reach rath, in nanoseconds.
 const CONNECT_INTERVAL_NANOS: u64 = 50_000_000;
 const CONNECTS_PER_SECOND: usize = 20;
+/// The option of `prctl` that says if other processes can trace this one.
+const SET_DUMPABLE: usize = 4;
 /// The exit code when an argument is missing or the kernel lacks a part.
 const EXIT_UNUSABLE: usize = 120;
 
@@ -83,6 +85,8 @@ unsafe extern "C" fn start(stack: *const usize) -> ! {
     if count != 3 {
         exit(EXIT_UNUSABLE);
     }
+    // No command can trace this process, which has the same user.
+    call(number::PRCTL, SET_DUMPABLE, 0, 0, 0, 0);
     let mut grace = 0_usize;
     let mut at = 0;
     // SAFETY: an argument ends with a zero.
@@ -311,7 +315,6 @@ fn kill_children(is_chosen: impl Fn(u32) -> bool) -> usize {
 
 /// Runs the command that the channel names, and everything that it leaves behind, to the end.
 fn supervise(channel: usize, stdin: usize, stdout: usize, stderr: usize, signals: usize) -> ! {
-    const SET_DUMPABLE: usize = 4;
     const SET_CHILD_SUBREAPER: usize = 36;
     // Other processes of the container cannot open its descriptors or trace it.
     call(number::PRCTL, SET_DUMPABLE, 0, 0, 0, 0);

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rath_sandbox::backend::{CancelOnDrop, ProtectedPaths, Spool, absolute, run_blocking};
+use rath_sandbox::backend::{
+    CancelOnDrop, PrivatePlaceholders, ProtectedPaths, Spool, absolute, run_blocking, with_files_beside,
+};
 use rath_sandbox::{
     ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Isolation, Network, Output, Result, Root,
     Sandbox, SandboxBackend, Sink, private_paths_in, resolved,
@@ -43,10 +45,17 @@ pub struct Container {
     options: Options,
     uri: String,
     spool: Arc<Spool>,
-    protected: Arc<Mutex<Option<Arc<ProtectedPaths>>>>,
+    workspace: Arc<WorkspaceState>,
     /// The container that runs. Commands hold the lock for reading: another container starts when none runs, since a command could
     /// put a link in the place of a directory that is to be mounted.
     live: Arc<RwLock<Option<ReadyContainer>>>,
+}
+
+/// What is known about the workspace, and held in it.
+#[derive(Debug, Default)]
+struct WorkspaceState {
+    protected: Mutex<Option<Arc<ProtectedPaths>>>,
+    private: Mutex<PrivatePlaceholders>,
 }
 
 /// A container that runs, and the mounts that it was started with.
@@ -72,7 +81,7 @@ impl Container {
     }
 
     fn with_options(options: Options, spool: Arc<Spool>) -> Self {
-        Container { options, uri: String::new(), spool, protected: Arc::default(), live: Arc::default() }.with_uri()
+        Container { options, uri: String::new(), spool, workspace: Arc::default(), live: Arc::default() }.with_uri()
     }
 
     /// Parses the part of a URI after `container:`.
@@ -193,20 +202,27 @@ impl Container {
     }
 
     /// Returns a container that runs and shows what commands may see now. It keeps running while the guard lives.
-    async fn ready(&self, hidden: &[PathBuf]) -> Result<OwnedRwLockReadGuard<Option<ReadyContainer>>> {
+    ///
+    /// Waits up to `wait` for commands to end, if something has to be covered that was not there when they began.
+    async fn ready(&self, hidden: &[PathBuf], wait: Duration) -> Result<OwnedRwLockReadGuard<Option<ReadyContainer>>> {
         self.options.check_image()?;
-        let (options, protected, hidden) = (self.options.clone(), self.protected.clone(), hidden.to_owned());
-        let find = move || find_mounts(&options, &protected, &hidden);
+        let (options, workspace, hidden) = (self.options.clone(), self.workspace.clone(), hidden.to_owned());
+        let find = move || find_mounts(&options, &workspace, &hidden);
         let mounts = run_blocking(find.clone()).await?;
         let guard = self.live.clone().read_owned().await;
         if guard.as_ref().is_some_and(|ready| ready.fits(&mounts)) {
             return Ok(guard);
         }
         drop(guard);
+        let guard = tokio::time::timeout(wait, self.live.clone().write_owned()).await.map_err(|_| {
+            let message = format!("other commands have run in the container for more than {} s", wait.as_secs());
+            let hint = "files have to be covered that were not there when those began; wait until they end";
+            Error::new(ErrorKind::Unavailable, message).with_hint(hint)
+        })?;
         // A container that is being started is not abandoned with its caller.
-        let (options, live) = (self.options.clone(), self.live.clone());
+        let options = self.options.clone();
         let start = tokio::spawn(async move {
-            let mut guard = live.write_owned().await;
+            let mut guard = guard;
             // Commands may have changed files until now.
             let mounts = run_blocking(find).await?;
             if !guard.as_ref().is_some_and(|ready| ready.fits(&mounts)) {
@@ -237,20 +253,18 @@ fn in_workspace(options: &Options, workspace: &Path, path: &Path) -> PathBuf {
 }
 
 /// Looks for everything that is mounted in a container. Blocks.
-fn find_mounts(
-    options: &Options,
-    protected: &Mutex<Option<Arc<ProtectedPaths>>>,
-    hidden: &[PathBuf],
-) -> Result<Vec<BindMount>> {
+fn find_mounts(options: &Options, state: &WorkspaceState, hidden: &[PathBuf]) -> Result<Vec<BindMount>> {
     let root = Root::open(&options.directory)?;
     let workspace = root.path();
     let protected = {
-        let mut known = protected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = state.protected.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some(known) if known.is_current(workspace) => known.clone(),
             _ => known.insert(Arc::new(ProtectedPaths::find(workspace)?)).clone(),
         }
     };
+    // A private file that is missing could be created by a command, and a missing name cannot be covered.
+    state.private.lock().unwrap_or_else(PoisonError::into_inner).hold(workspace)?;
     let named = options.hidden.iter().chain(hidden).map(|path| in_workspace(options, workspace, path));
     let private = private_paths_in(workspace).into_iter().map(|path| resolved(&workspace.join(path)));
     let kept_out = options.kept_out().into_iter().flat_map(|path| with_files_beside(&resolved(&path)));
@@ -263,19 +277,6 @@ fn find_mounts(
     hidden.dedup();
     let seen_at = options.seen_at.as_deref().unwrap_or(workspace);
     plan(&MountRequest { workspace, seen_at, git: options.git, protected: &protected, hidden: &hidden })
-}
-
-/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`, such as those of a database.
-fn with_files_beside(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
-    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
-        let prefix = [name.as_encoded_bytes(), b"-"].concat();
-        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-        let beside = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&prefix));
-        files.extend(beside.map(|entry| entry.path()).filter(|path| path.is_file()));
-    }
-    files.sort();
-    files
 }
 
 /// Starts a container with these mounts, or takes over the one that a process with the same settings left.
@@ -324,7 +325,7 @@ impl SandboxBackend for Container {
         });
         let directory = directory.await?.display().to_string();
         for _ in 0..MAX_STARTS {
-            let guard = self.ready(&command.hidden).await?;
+            let guard = self.ready(&command.hidden, command.timeout).await?;
             let Some(ready) = &*guard else { break };
             let env = environment(&ready.container.env, &self.options, command);
             let text = CommandText::new(command, &directory, &env)?;
@@ -366,7 +367,7 @@ impl SandboxBackend for Container {
 
     /// Returns the restrictions in force. The first call starts the container.
     async fn capabilities(&self) -> Result<Capabilities> {
-        let guard = self.ready(&[]).await?;
+        let guard = self.ready(&[], self.options.engine_timeout).await?;
         let limits = guard.as_ref().map(|ready| ready.container.limits.clone()).unwrap_or_default();
         let mut capabilities = Capabilities::default();
         capabilities.isolation = Isolation::Container;

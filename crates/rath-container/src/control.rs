@@ -136,10 +136,9 @@ impl Drop for OwnedFiles {
     }
 }
 
-/// Returns true if the process that owns a control directory lives. Blocks.
-pub(crate) fn is_owned(id: Uuid) -> bool {
-    let Ok(folder) = folder() else { return false };
-    lock_free(&paths(&folder, id).1).is_err_and(|error| error.kind() == IoErrorKind::WouldBlock)
+/// Returns true if a process of this user that has died left a control directory, which is in this data directory. Blocks.
+pub(crate) fn is_left(id: Uuid) -> bool {
+    folder().is_ok_and(|folder| lock_free(&paths(&folder, id).1).is_ok())
 }
 
 /// Removes control directories whose processes have died, unless a container has the id. Blocks.

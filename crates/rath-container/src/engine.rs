@@ -109,18 +109,18 @@ impl Engine {
     /// Returns the containers with a label in these states.
     ///
     /// While one of them changes its state, podman gives the state a name that docker does not have, and the answer cannot be read. After
-    /// some attempts the list is empty.
-    pub(crate) async fn list(&self, label: &str, states: &[&str]) -> Result<Vec<ContainerSummary>> {
+    /// some attempts there is no list.
+    pub(crate) async fn list(&self, label: &str, states: &[&str]) -> Result<Option<Vec<ContainerSummary>>> {
         let states = states.iter().map(|state| (*state).to_owned()).collect();
         let filters = Some([("label".to_owned(), vec![label.to_owned()]), ("status".to_owned(), states)].into());
         let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
         for _ in 0..LIST_ATTEMPTS {
             match self.request("list containers", self.docker.list_containers(Some(options.clone()))).await? {
                 Err(ApiError::JsonDataError { .. }) => tokio::time::sleep(LIST_INTERVAL).await,
-                listed => return listed.map_err(|error| self.failed("list containers", error)),
+                listed => return listed.map(Some).map_err(|error| self.failed("list containers", error)),
             }
         }
-        Ok(Vec::new())
+        Ok(None)
     }
 
     /// Creates a container, and returns its id.

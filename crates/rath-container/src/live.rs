@@ -11,7 +11,7 @@ use rath_sandbox::{Error, ErrorKind, Result};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use uuid::Uuid;
 
-use crate::control::{ControlDir, is_owned, parse_id, sweep};
+use crate::control::{ControlDir, is_left, parse_id, sweep};
 use crate::engine::{Engine, is_container_id};
 use crate::spec::{ContainerSpec, ID_LABEL, OWNER_LABEL, SPEC_LABEL, SpecLimits};
 
@@ -41,20 +41,26 @@ impl LiveContainer {
     /// Takes over the container of a process that has died, or starts one. Containers that nothing uses are removed first.
     pub(crate) async fn start(engine: Engine, spec: ContainerSpec) -> Result<Self> {
         let label = format!("{OWNER_LABEL}={}", rustix::process::geteuid().as_raw());
-        let running: Vec<_> = KnownContainer::of(&engine.list(&label, &["running"]).await?).collect();
-        let ended: Vec<_> = KnownContainer::of(&engine.list(&label, &["created", "exited"]).await?).collect();
+        let (running, ended) =
+            (engine.list(&label, &["running"]).await?, engine.list(&label, &["created", "exited"]).await?);
+        let is_complete = running.is_some() && ended.is_some();
+        let running: Vec<_> = KnownContainer::of(&running.unwrap_or_default()).collect();
+        let ended: Vec<_> = KnownContainer::of(&ended.unwrap_or_default()).collect();
         let digest = spec.digest.clone();
         let (own, left) = run_blocking(move || {
-            sweep(|id| running.iter().chain(&ended).any(|it| it.control == id));
-            let own = running.into_iter().find(|it| it.spec == digest && !is_owned(it.control));
-            Ok((own, ended.into_iter().filter(|it| !is_owned(it.control)).collect::<Vec<_>>()))
+            if is_complete {
+                sweep(|id| running.iter().chain(&ended).any(|it| it.control == id));
+            }
+            let own = running.into_iter().find(|it| it.spec == digest && is_left(it.control));
+            Ok((own, ended.into_iter().filter(|it| is_left(it.control)).collect::<Vec<_>>()))
         })
         .await?;
-        // Those that never ran, or that the engine has not removed.
+        // Those that never ran, or that the engine has not removed. One that it cannot remove keeps no other from starting.
         for left in left {
-            engine.remove(&left.id).await?;
-            // Its removal is that of the directory.
-            let _removed = run_blocking(move || Ok(ControlDir::take_over(left.control))).await?;
+            if engine.remove(&left.id).await.is_ok() {
+                // Its removal is that of the directory.
+                let _removed = run_blocking(move || Ok(ControlDir::take_over(left.control))).await?;
+            }
         }
         if let Some(own) = own
             && let Some(taken) = LiveContainer::take_over(&engine, &own).await

@@ -6,7 +6,7 @@
 //!
 //! use rath_sandbox::backend::{CancelOnDrop, ProtectedPaths, Spool, StreamCapture, UriOptions, UriWriter};
 //! use rath_sandbox::backend::{absolute, drop_on_pool, run_blocking};
-//! use rath_sandbox::Root;
+//! use rath_sandbox::{Root, backend};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> rath_sandbox::Result<()> {
@@ -31,6 +31,13 @@
 //!     move || ProtectedPaths::find(&directory)
 //! });
 //! assert_eq!(protected.await?.read_only, [Path::new(".git")]);
+//! assert_eq!(backend::with_files_beside(&directory), [&*directory]);
+//! # #[cfg(target_os = "linux")]
+//! run_blocking({
+//!     let directory = directory.clone();
+//!     move || backend::PrivatePlaceholders::default().hold(&directory)
+//! })
+//! .await?;
 //!
 //! // A write that does not take effect after its future was dropped.
 //! let cancel = CancelOnDrop::default();
@@ -42,7 +49,9 @@
 //! ```
 
 pub use crate::blocking::{CancelOnDrop, drop_on_pool, run_blocking};
-pub use crate::isolated::ProtectedPaths;
+#[cfg(target_os = "linux")]
+pub use crate::isolated::PrivatePlaceholders;
+pub use crate::isolated::{ProtectedPaths, with_files_beside};
 pub use crate::limits::Limits;
 pub use crate::local::DEFAULT_MAX_OUTPUT_BYTES;
 pub use crate::process::{Spool, StreamCapture};

@@ -30,7 +30,9 @@ mod seccomp;
 mod shown_dirs;
 
 pub(crate) use self::hosts::AllowedHosts;
-pub use self::protected::ProtectedPaths;
+#[cfg(target_os = "linux")]
+pub use self::placeholders::PrivatePlaceholders;
+pub use self::protected::{ProtectedPaths, with_files_beside};
 #[cfg(target_os = "linux")]
 pub(crate) use self::proxy::{Proxy, offer_listener};
 
@@ -55,7 +57,7 @@ use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
 use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Process, Sandbox, SandboxBackend, SharedDirs, Sink};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
 use crate::private_paths::resolved;
 use crate::uri::absolute;
@@ -349,6 +351,17 @@ fn proxy_variables() -> Vec<(String, String)> {
     Vec::new()
 }
 
+/// Creates a `.rath` that is missing, kept out of version control. Where that is not possible, no command can create one either, or the
+/// opening of the directory reports why.
+fn make_rath_dir(path: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if std::fs::DirBuilder::new().mode(0o700).create(path).is_ok() {
+        std::fs::write(path.join(".gitignore"), "*\n")
+            .map_err(|error| Error::new(ErrorKind::Io, "cannot write in `.rath`").because(error))?;
+    }
+    Ok(())
+}
+
 impl SandboxBackend for Isolated {
     fn uri(&self) -> &str {
         &self.uri
@@ -378,6 +391,9 @@ impl SandboxBackend for Isolated {
         // A commit is published when its command has ended, which this one may never do.
         let mut command = command.clone();
         command.extra.git = false;
+        // A name that is missing cannot be hidden, and the process may live when others create it.
+        let rath_dir = self.options.directory.join(crate::RATH_DIR);
+        run_blocking(move || make_rath_dir(&rath_dir)).await?;
         let open = self.open_for(&command).await?;
         #[cfg(target_os = "linux")]
         let locks = {

@@ -17,7 +17,8 @@ use super::options::IsolatedOptions;
 #[cfg(target_os = "linux")]
 use super::options::{GitAccess, MountPath, Walls};
 #[cfg(target_os = "linux")]
-use super::placeholders::{PlaceholderKind, Placeholders, PrivatePath};
+use super::placeholders::{Placeholders, PrivatePath, keep_private, private_in};
+use super::protected::with_files_beside;
 #[cfg(target_os = "linux")]
 use super::shown_dirs::ShownDirs;
 use super::{Confinement, Namespace};
@@ -39,9 +40,7 @@ use crate::limits::{Limits, PidScope};
 use crate::mount_table::MountTable;
 use crate::private_paths::resolved;
 #[cfg(target_os = "linux")]
-use crate::private_paths::{
-    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, home_directories, homes_at, named_homes, own_directories,
-};
+use crate::private_paths::{home_directories, homes_at, own_directories};
 use crate::root::Root;
 use crate::temp_dir::TempDir;
 
@@ -472,36 +471,6 @@ impl OpenIsolated {
     }
 }
 
-/// Returns the private paths in directories that commands can write. Fails if one is a link, or leads through one.
-#[cfg(target_os = "linux")]
-fn private_in(roots: &[&Path], homes: &[PathBuf], own: &[PathBuf]) -> Result<Vec<PrivatePath>> {
-    let of_home = |home: &PathBuf| {
-        let dirs = PRIVATE_HOME_DIRS.map(|name| (home.join(name), PlaceholderKind::Directory));
-        let files = PRIVATE_HOME_FILES.map(|name| (home.join(name), PlaceholderKind::File));
-        let paths = dirs.into_iter().chain(files);
-        paths.map(|(path, kind)| PrivatePath { path, kind, home: Some(home.clone()) }).collect::<Vec<_>>()
-    };
-    let own = own.iter().map(|path| PrivatePath { path: path.clone(), kind: PlaceholderKind::Directory, home: None });
-    let above = |path: &Path| roots.iter().copied().find(|above| path.starts_with(above));
-    let private: Vec<_> = homes.iter().flat_map(of_home).chain(own).filter(|it| above(&it.path).is_some()).collect();
-    let named: Vec<_> = named_homes().collect();
-    for path in private.iter().map(|private| &private.path).chain(&named) {
-        above(path).map_or(Ok(()), |above| hidden::refuse_links(above, path))?;
-    }
-    Ok(private)
-}
-
-/// Keeps commands from creating private files that are missing.
-#[cfg(target_os = "linux")]
-fn keep_private(private: &[PrivatePath], placeholders: &mut Placeholders) -> Result<()> {
-    private.iter().try_for_each(|private| {
-        placeholders.create(private).map_err(|error| {
-            let message = format!("cannot keep commands from creating `{}`", private.path.display());
-            Error::new(ErrorKind::Io, message).because(error)
-        })
-    })
-}
-
 /// Fails if a file that is kept from commands lies in a directory outside of the workspace that they can write.
 ///
 /// A file can be covered, and a name beside it that is not taken cannot: SQLite would read the `-journal` that a command creates
@@ -527,18 +496,6 @@ fn refuse_in_writable(kept_out: &[PathBuf], request: &mounts::MountRequest<'_>, 
         }
     }
     Ok(())
-}
-
-/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`.
-fn with_files_beside(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
-    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
-        let prefix = [name.as_encoded_bytes(), b"-"].concat();
-        let is_beside = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(&prefix);
-        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().filter(is_beside);
-        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
-    }
-    files
 }
 
 #[cfg(test)]

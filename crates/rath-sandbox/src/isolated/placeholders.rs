@@ -9,7 +9,36 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::hidden;
+use crate::blocking::drop_on_pool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount_table::MountTable;
+use crate::private_paths::{
+    PRIVATE_HOME_DIRS, PRIVATE_HOME_FILES, home_directories, homes_at, named_homes, own_directories, resolved,
+};
 use crate::temp_dir::{is_own, is_same_file};
+
+/// Empty files and directories in the place of private ones that are missing in a workspace, for sandboxes that mount it elsewhere: a
+/// missing name cannot be covered.
+///
+/// They are removed with the value, unless they have content by then. See [`crate::backend`] for an example.
+#[derive(Debug, Default)]
+pub struct PrivatePlaceholders(Option<Placeholders>);
+
+impl PrivatePlaceholders {
+    /// Creates those that are missing in a workspace. Fails if a private path is a link, or leads through one. Blocks.
+    pub fn hold(&mut self, workspace: &Path) -> Result<()> {
+        let homes = homes_at(&MountTable::read().unwrap_or_default(), home_directories());
+        let own: Vec<PathBuf> = own_directories().flat_map(|path| [resolved(&path), path]).collect();
+        keep_private(&private_in(&[workspace], &homes, &own)?, self.0.get_or_insert_default())
+    }
+}
+
+impl Drop for PrivatePlaceholders {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(drop_on_pool);
+    }
+}
 
 /// The files and directories that were created, for each home directory.
 #[derive(Debug, Default)]
@@ -71,6 +100,34 @@ impl Placeholders {
         self.homes[nth].created.extend(create_missing(path, *kind)?);
         Ok(())
     }
+}
+
+/// Returns the private paths in directories that commands can write. Fails if one is a link, or leads through one.
+pub(super) fn private_in(roots: &[&Path], homes: &[PathBuf], own: &[PathBuf]) -> Result<Vec<PrivatePath>> {
+    let of_home = |home: &PathBuf| {
+        let dirs = PRIVATE_HOME_DIRS.map(|name| (home.join(name), PlaceholderKind::Directory));
+        let files = PRIVATE_HOME_FILES.map(|name| (home.join(name), PlaceholderKind::File));
+        let paths = dirs.into_iter().chain(files);
+        paths.map(|(path, kind)| PrivatePath { path, kind, home: Some(home.clone()) }).collect::<Vec<_>>()
+    };
+    let own = own.iter().map(|path| PrivatePath { path: path.clone(), kind: PlaceholderKind::Directory, home: None });
+    let above = |path: &Path| roots.iter().copied().find(|above| path.starts_with(above));
+    let private: Vec<_> = homes.iter().flat_map(of_home).chain(own).filter(|it| above(&it.path).is_some()).collect();
+    let named: Vec<_> = named_homes().collect();
+    for path in private.iter().map(|private| &private.path).chain(&named) {
+        above(path).map_or(Ok(()), |above| hidden::refuse_links(above, path))?;
+    }
+    Ok(private)
+}
+
+/// Keeps commands from creating private files that are missing.
+pub(super) fn keep_private(private: &[PrivatePath], placeholders: &mut Placeholders) -> Result<()> {
+    private.iter().try_for_each(|private| {
+        placeholders.create(private).map_err(|error| {
+            let message = format!("cannot keep commands from creating `{}`", private.path.display());
+            Error::new(ErrorKind::Io, message).because(error)
+        })
+    })
 }
 
 /// Creates a path, and the directories above it. Returns those that were missing. Stops where no command can create one either: what

@@ -63,6 +63,22 @@ fn own_paths(workspace: &Path) -> [bool; 2] {
     [RATH_DIR, ".git"].map(|name| workspace.join(name).symlink_metadata().is_ok_and(|it| !it.is_symlink()))
 }
 
+/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`, such as those of a database.
+/// Blocks.
+///
+/// See [`crate::backend`] for an example.
+pub fn with_files_beside(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
+        let prefix = [name.as_encoded_bytes(), b"-"].concat();
+        let is_beside = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(&prefix);
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().filter(is_beside);
+        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
+    }
+    files.sort();
+    files
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -117,6 +117,34 @@ fn hidden_files_are_hidden_also_when_they_appear_later() {
     assert_eq!(text(&sandbox, "cat a.txt store-wal"), "a\n");
 }
 
+/// What appears while a command runs can be covered in another container only, so the next command waits: not longer than its own time.
+#[test]
+#[ignore = "needs podman, at a socket that RATH_CONTAINER_SOCKET names: see CONTRIBUTING.md"]
+fn a_command_waits_for_others_no_longer_than_it_may_take() {
+    let folder = temp_dir();
+    let sandbox = Sandbox::new(container(folder.path()).hide("later"));
+    let (first, second) = wait(async {
+        let long = Command::shell("touch begun; until [ -e end ]; do sleep 0.05; done; echo first");
+        let first = sandbox.run(&long);
+        let second = async {
+            while !folder.path().join("begun").exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            put(folder.path(), "later", "secret\n");
+            let mut command = Command::shell("cat later");
+            command.timeout = std::time::Duration::from_millis(200);
+            let refused = sandbox.run(&command).await.expect_err("the first runs");
+            put(folder.path(), "end", "");
+            refused
+        };
+        tokio::join!(first, second)
+    });
+    assert_eq!(second.kind(), ErrorKind::Unavailable);
+    assert!(second.hint().is_some_and(|hint| hint.contains("wait until they end")), "{second:?}");
+    assert_eq!(first.expect("it runs").text(), "first\n");
+    assert_eq!(text(&sandbox, "cat later"), "");
+}
+
 #[test]
 #[ignore = "needs podman, at a socket that RATH_CONTAINER_SOCKET names: see CONTRIBUTING.md"]
 fn limits_are_enforced() {
@@ -149,8 +177,9 @@ fn a_command_that_kills_or_stops_its_supervisor_is_killed_too() {
     let output = sh(&sandbox, &line);
     assert_eq!(output.status, ExitStatus::Signal(9));
     assert_eq!(text(&sandbox, &format!("ps | grep -c '[s]leep {mark}'")), "0\n");
-    // The first process cannot be killed from inside.
+    // The first process cannot be killed or looked into from inside.
     assert_eq!(text(&sandbox, "kill -9 1; kill -STOP 1; echo alive"), "alive\n");
+    assert_eq!(text(&sandbox, "cat /proc/1/environ /proc/1/maps >/dev/null 2>&1 || echo closed"), "closed\n");
     let mut command = Command::shell(&format!("sleep {mark} & kill -STOP $PPID; sleep {mark}"));
     command.timeout = std::time::Duration::from_millis(300);
     assert_eq!(run(&sandbox, &command).expect("it runs").status, ExitStatus::TimedOut);
