@@ -18,7 +18,7 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
-use crate::mcp_servers;
+use crate::mcp_servers::{self, ServersRequest};
 use crate::memories::{self, EmbeddingsArg};
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
@@ -149,17 +149,26 @@ impl AgentArgs {
             let memory = memories::open_for_agent(uri, directory, &self.embeddings).await?;
             agent = agent.memory(&memory).commit_on_run();
         }
-        let Some(sandbox) = sandbox else { return Ok(agent) };
-        agent = agent.tools(builtin::all());
-        if !self.no_mcp
-            && let mode = self.mode_in(&sandbox, &Permissions::read(sandbox.directory())?, session.and_then(last_mode))
-            && let Some(servers) = mcp_servers::for_agent(&sandbox, mode, self.is_interactive()).await?
-        {
-            // Before the model is asked: the user is told which are missing, and their tools are compared with those of the session.
-            mcp_servers::connect(&servers).await;
-            agent = agent.tools_from(servers);
-        }
-        Ok(agent)
+        Ok(if sandbox.is_some() { agent.tools(builtin::all()) } else { agent })
+    }
+
+    /// Adds the tools of MCP servers, which are started here, for a session that is stored and placed: what is not there yet cannot be
+    /// hidden from a server. `branch` is the one on which the session continues, and `store_file` the file that holds it, if one does.
+    pub(crate) async fn with_servers(
+        &self,
+        agent: Agent,
+        session: &Session,
+        branch: ResumeMode,
+        store_file: Option<&Path>,
+    ) -> Result<Agent, Failure> {
+        let Some(sandbox) = self.sandbox(Some(session))?.filter(|_| !self.no_mcp) else { return Ok(agent) };
+        let mode = self.mode_in(&sandbox, &Permissions::read(sandbox.directory())?, last_mode(session));
+        let is_fork = branch == ResumeMode::Fork || works_elsewhere(session, &sandbox).await;
+        let request = ServersRequest { sandbox: &sandbox, mode, is_fork, store_file };
+        let Some(servers) = mcp_servers::for_agent(request, self.is_interactive()).await? else { return Ok(agent) };
+        // Before the model is asked: the user is told which are missing, and their tools are compared with those of the session.
+        mcp_servers::connect(&servers).await;
+        Ok(agent.tools_from(servers))
     }
 
     async fn provider(&self) -> Result<Provider, Failure> {
@@ -326,6 +335,7 @@ impl AgentArgs {
             return Err(Failure::new(message, hint).with_exit(Exit::Differs));
         }
         let agent = self.agent(Some(&stored)).await?;
+        let agent = self.with_servers(agent, &stored, mode, None).await?;
         let resumed = match mode {
             ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
@@ -430,6 +440,14 @@ async fn next_now<T>(next: impl Future<Output = Option<T>>) -> Option<T> {
         next = next => next,
         () = std::future::ready(()) => None,
     }
+}
+
+/// Returns true if a session works in another directory than that of its sandbox, as a fork does.
+async fn works_elsewhere(session: &Session, sandbox: &Sandbox) -> bool {
+    let directory = session.working_directory().await;
+    let canonical = |path: &Path| path.canonicalize().ok();
+    let (Some(own), Some(root)) = (directory.as_deref(), sandbox.directory()) else { return false };
+    canonical(own) != canonical(root)
 }
 
 /// Returns the mode where no person can be asked and neither an option nor the configuration chooses one.

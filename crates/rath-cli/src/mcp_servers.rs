@@ -8,7 +8,7 @@ use rath::policy::{Mode, Policy};
 use rath::record::draw::{count, one_line};
 use rath::sandbox::{Isolated, Sandbox};
 use rath::tool::hidden_files_blocking;
-use rath_mcp::{McpServers, Places};
+use rath_mcp::{McpServers, Places, Transport};
 
 use crate::asking::confirm;
 use crate::configuration::{FileState, McpFile, McpFiles, Permissions};
@@ -17,16 +17,28 @@ use crate::output::{self, Failure};
 /// The most rows of a terminal of 80 columns that the servers of a file may take for a person to be asked about them.
 const MAX_SHOWN_ROWS: usize = 18;
 
+/// The session whose agent gets the servers.
+pub(crate) struct ServersRequest<'a> {
+    /// The sandbox of the session.
+    pub(crate) sandbox: &'a Sandbox,
+    pub(crate) mode: Mode,
+    /// True if the session works in a directory of its own, in which the sandbox does not begin.
+    pub(crate) is_fork: bool,
+    /// The file that holds the session, if it is in no store.
+    pub(crate) store_file: Option<&'a Path>,
+}
+
 /// Returns the servers that are in force in the directory of a sandbox, if there are any. Nothing is started.
 ///
 /// A person at the terminal is asked about the file of a project that they have not accepted as it is.
 ///
-/// A server can write in the directory at any time, so there is none in a mode that refuses changes.
+/// A server can write in the directory at any time, so there is none in a mode that refuses changes. In a fork there is none that is a
+/// program: its changes would be made in the directory of another session.
 pub(crate) async fn for_agent(
-    sandbox: &Sandbox,
-    mode: Mode,
+    request: ServersRequest<'_>,
     is_interactive: bool,
 ) -> Result<Option<McpServers>, Failure> {
+    let ServersRequest { sandbox, mode, is_fork, store_file } = request;
     let Some(directory) = sandbox.directory() else { return Ok(None) };
     let mut files = McpFiles::read(Some(directory))?;
     if mode == Mode::ReadOnly {
@@ -51,17 +63,25 @@ pub(crate) async fn for_agent(
         output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
     }
     files.notices.iter().for_each(|notice| output::note(notice));
+    if is_fork {
+        let programs: Vec<_> = files.servers.extract_if(.., |it| matches!(it.transport, Transport::Stdio(_))).collect();
+        let names: Vec<_> = programs.iter().map(|server| one_line(&server.name)).collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            output::note(&format!("MCP servers left out, since a fork has a directory of its own: {names}"));
+        }
+    }
     if files.servers.is_empty() {
         return Ok(None);
     }
-    let places = places(sandbox, directory).await?;
+    let places = places(sandbox, directory, store_file).await?;
     Ok(Some(McpServers::new(files.servers, places)?))
 }
 
 /// The time after which the user is told what the program waits for.
 const QUIET_START: Duration = Duration::from_secs(3);
 
-/// Starts the servers, and says which cannot be reached. The agent works without their tools.
+/// Starts the servers, and says which cannot be reached, and which tools are missing. The agent works without these.
 pub(crate) async fn connect(servers: &McpServers) {
     let mut connecting = pin!(servers.connect());
     let list = match tokio::time::timeout(QUIET_START, connecting.as_mut()).await {
@@ -76,20 +96,32 @@ pub(crate) async fn connect(servers: &McpServers) {
         if let Err(error) = status.protocol {
             output::warning(&format!("MCP: {}", one_line(&error.message())));
         }
+        status.notes.iter().for_each(|note| output::note(&format!("MCP: {}", one_line(note))));
     }
 }
 
-/// Returns the walls of servers: those of an isolated command, without the files that the session's sandbox or a rule hides.
-pub(crate) async fn places(sandbox: &Sandbox, directory: &Path) -> Result<Places, Failure> {
+/// Returns the walls of servers: those of an isolated command, without the files that the session's sandbox or a rule hides, and
+/// without the file that holds the session.
+pub(crate) async fn places(sandbox: &Sandbox, directory: &Path, store_file: Option<&Path>) -> Result<Places, Failure> {
     let permissions = Permissions::read(Some(directory))?;
     let policy = Policy::new(Mode::Workspace).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
     let of_session = sandbox.clone();
     let found = tokio::task::spawn_blocking(move || hidden_files_blocking(&of_session, policy)).await;
     let hidden = found
         .map_err(|_| Failure::new("the files that rules hide cannot be found", "`--no-mcp` leaves servers out"))??;
-    let isolated = || hidden.iter().fold(Isolated::new(directory), |isolated, path| isolated.hide(path));
+    let isolated = || {
+        let isolated = Isolated::new(directory);
+        // The machine may have no namespaces, for the session and for servers alike.
+        let has_weaker_walls = sandbox.uri().starts_with("isolated:") && sandbox.uri().contains("walls=landlock");
+        let isolated = if has_weaker_walls { isolated.without_namespaces() } else { isolated };
+        hidden.iter().fold(isolated, |isolated, path| isolated.hide(path))
+    };
     let mut places = Places::in_directory(directory);
     (places.isolated, places.network) = (Sandbox::new(isolated()), Sandbox::new(isolated().network()));
+    let file = store_file.and_then(|file| file.canonicalize().ok());
+    for walls in [&places.isolated, &places.network] {
+        file.iter().for_each(|file| walls.keep_out(file));
+    }
     Ok(places)
 }
 

@@ -106,26 +106,31 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
             (agent, session, stored.store)
         }
     };
-    // The session is stored before the agent starts: if that fails, nothing is run.
+    // The session is stored before the agent or a server starts: if that fails, nothing is run.
     let placed = args.agent.place(session).await?.record(&store).await?;
+    let agent = match name {
+        None => args.agent.with_servers(agent, placed.session(), ResumeMode::SameBranch, None).await?,
+        Some(_) => agent,
+    };
     args.agent.work(&agent, placed).await.finish_stored(&args.agent, &option)
 }
 
 async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     let option = format!(" --store {}", output::quote(&format!("file:{}", path.display())));
-    let agent = args.agent.agent(None).await?;
     let mut session = match path.exists() {
         false => Session::empty(),
         true => open(path).await?,
     }
     .hiding(agent::secrets())
     .keep_out(path);
+    let agent = args.agent.agent(Some(&session)).await?;
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
     let placed = args.agent.place(session).await?;
     placed.session().check_directory().await?;
-    // The session is saved before the agent starts: if that fails, nothing is run.
+    // The session is saved before the agent or a server starts: if that fails, nothing is run.
     placed.session().save(path).await?;
+    let agent = args.agent.with_servers(agent, placed.session(), ResumeMode::SameBranch, Some(path)).await?;
     let outcome = args.agent.work(&agent, placed).await;
     let waiting = outcome.session().and_then(waiting_call);
     if let Some(session) = outcome.session() {

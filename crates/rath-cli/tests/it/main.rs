@@ -32,6 +32,8 @@ mod mcp_http;
 mod mcp_serve;
 #[cfg(target_os = "linux")]
 mod mcp_trust;
+#[cfg(target_os = "linux")]
+mod mcp_walls;
 mod memory;
 #[cfg(target_os = "linux")]
 mod model_server;

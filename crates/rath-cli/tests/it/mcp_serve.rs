@@ -328,15 +328,34 @@ fn pages_joined_are_the_whole_answer() {
         }
         client.stop().await;
     });
-    // A session that goes on between two pages: the rest is that of the first page.
+    // A session that goes on between two pages, and a new one that is the newest from then on: the rest is that of the first page.
     block_on(async {
         let client = Client::start(&fixture, NEW).await;
-        let before = client.whole("read_session", json!({"session": session}), 100_000).await;
-        let first = client.ask("read_session", json!({"session": session, "max_bytes": 700})).await.expect("a page");
-        fixture.work(Some(&session), "Go on", "true");
-        let cursor = first.header["next_cursor"].as_str().expect("a cursor");
-        let rest = json!({"session": session, "cursor": cursor, "max_bytes": 100_000});
-        assert_eq!(first.text + &client.ask("read_session", rest).await.expect("the rest").text, before);
+        for (nth, (tool, arguments)) in [
+            ("read_session", json!({"session": session})),
+            ("read_session", json!({})),
+            ("explain_step", json!({})),
+            ("request_as_sent", json!({})),
+            ("diff", json!({})),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let ask = async |cursor: Option<&Value>, max_bytes: u64| {
+                let mut arguments = arguments.clone();
+                arguments["max_bytes"] = json!(max_bytes);
+                cursor.into_iter().for_each(|cursor| arguments["cursor"] = cursor.clone());
+                client.ask(tool, arguments).await.expect("a page")
+            };
+            let (before, first) = (ask(None, 100_000).await, ask(None, 700).await);
+            match nth {
+                0 => fixture.work(Some(&session), "Go on", "true"),
+                _ => fixture.work(None, "A newer session", &format!("seq 400 > n{nth}.txt")),
+            };
+            let rest = ask(first.header.get("next_cursor"), 100_000).await;
+            assert!(first.header.get("next_cursor").is_some(), "{tool} {arguments}");
+            assert_eq!(first.text + &rest.text, before.text, "{tool} {arguments}");
+        }
         client.stop().await;
     });
 }

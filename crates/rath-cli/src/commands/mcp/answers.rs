@@ -136,7 +136,7 @@ impl Answers {
             ToolCall::ReadSession(args) => {
                 let (loaded, step) = self.step(args.session.as_deref(), args.step.as_deref(), &page).await?;
                 let header = Header::of("the steps of a session, newest first", &loaded);
-                let (lineage, part) = (Lineage::new([step.clone()]), step.id());
+                let (lineage, part) = (Lineage::new([step.clone()]), part(&loaded, &step));
                 let write = move |out: &mut dyn io::Write| match format {
                     Format::Text => log::print(out, &lineage, usize::MAX),
                     Format::Json => log::write_json(out, &lineage, usize::MAX),
@@ -146,7 +146,7 @@ impl Answers {
             ToolCall::ReadStep(args) => {
                 let (loaded, step) = self.step(args.session.as_deref(), Some(&args.step), &page).await?;
                 let header = Header { step: Some(step.id()), ..Header::of("a step", &loaded) };
-                let part = step.id();
+                let part = part(&loaded, &step);
                 let write = move |out: &mut dyn io::Write| {
                     let names = BranchNames::new(&loaded.lineage);
                     match format {
@@ -159,7 +159,7 @@ impl Answers {
             ToolCall::ExplainStep(args) => {
                 let (loaded, step) = self.step(args.session.as_deref(), args.step.as_deref(), &page).await?;
                 let header = Header { step: Some(step.id()), ..Header::of("an explanation from the record", &loaded) };
-                let part = step.id();
+                let part = part(&loaded, &step);
                 let write = move |out: &mut dyn io::Write| {
                     let explanation = explain(&step, &loaded.lineage, &Prices::list());
                     match format {
@@ -172,14 +172,15 @@ impl Answers {
             ToolCall::Blame(args) => self.blame(&args, format, page).await?,
             ToolCall::Diff(args) => self.diff(&args, format, page).await?,
             ToolCall::RequestAsSent(args) => {
-                let loaded = self.load(args.session.as_deref()).await?;
-                let step = match page.awaited_part().or(args.step.as_deref()) {
+                let (session, step) = awaited(&page).unzip();
+                let loaded = self.load(session.or(args.session.as_deref())).await?;
+                let step = match step.or(args.step.as_deref()) {
                     Some(step) => loaded.find_step(step)?,
                     None => render::newest_answer(&loaded)?,
                 };
                 let step = step.clone();
                 let header = Header { step: Some(step.id()), ..Header::of("a request as it was sent", &loaded) };
-                let part = step.id();
+                let part = part(&loaded, &step);
                 let text = move |_| {
                     let request = loaded.sent_request(&step, "")?;
                     Ok(output::hide_secrets(String::from_utf8_lossy(request.body()).into_owned()))
@@ -274,7 +275,7 @@ impl Answers {
     async fn blame(&self, args: &BlameRequest, format: Format, page: PageBuilder) -> Result<(Header, Page)> {
         let (loaded, step) = self.step(args.session.as_deref(), args.step.as_deref(), &page).await?;
         let header = Header::of("lines of a file, each with its origin", &loaded);
-        let (part, loaded) = (step.id(), loaded.at(step));
+        let (part, loaded) = (part(&loaded, &step), loaded.at(step));
         let line = args.line.map(|line| line as usize);
         let lines = blame::find_lines(&loaded, &args.path, line).await?;
         let write = move |out: &mut dyn io::Write| match format {
@@ -285,9 +286,12 @@ impl Answers {
     }
 
     async fn diff(&self, args: &DiffRequest, format: Format, page: PageBuilder) -> Result<(Header, Page)> {
-        let old = self.load(args.session.as_deref()).await?;
         let other = args.to_session.as_deref().or(args.session.as_deref());
         let (new, to) = self.step(other, args.to.as_deref(), &page).await?;
+        // Without a name, the old files too are those of the session that was the newest for the first page.
+        let of_new = args.to_session.is_none().then(|| new.session.id().to_string());
+        let of_page = page.awaited_part().and_then(|part| part.split('/').nth(2));
+        let old = self.load(of_page.or(of_new.as_deref()).or(args.session.as_deref())).await?;
         let from = match &args.from {
             Some(from) => old.find_step(from)?.clone(),
             None => {
@@ -298,10 +302,11 @@ impl Answers {
         };
         let mut header = Header::of("differences between files", &new);
         header.made_by_others |= old.session.is_guest();
-        let (part, old, new) = (to.id(), old.at(from), new.at(to));
+        let part = format!("{}/{}", part(&new, &to), old.session.id());
+        let (old, new) = (old.at(from), new.at(to));
         let differences = diff::Differences::find(&old, &new).await?;
         let patch = match (format, args.names_only) {
-            (Format::Text, false) => output::hide_secrets(old.session.patch(&new.session).await?),
+            (Format::Text, false) => old.session.patch(&new.session).await?,
             _ => String::new(),
         };
         let names_only = args.names_only;
@@ -310,7 +315,8 @@ impl Answers {
             Format::Text => writeln!(out, "{}", differences.summary()),
             Format::Json => output::json_line(out, &differences),
         };
-        Ok((header, paged(page, part, move |_| Ok(written(format, usize::MAX, write)? + &patch)).await?))
+        let text = move |_| Ok(written(format, usize::MAX, write)? + &output::hide_secrets(patch));
+        Ok((header, paged(page, part, text).await?))
     }
 
     /// Finds a session of the store. Never a file: a client names no paths.
@@ -337,17 +343,29 @@ impl Answers {
         Ok(sessions::read_stored(StoredSession { store, branch, option }).await?)
     }
 
-    /// Reads a session and finds one of its steps: that of the page's cursor, or else the one that is named, or the newest.
+    /// Reads a session and finds one of its steps: those of the page's cursor, or else those that are named, or the newest.
     async fn step(
         &self,
         session: Option<&str>,
         step: Option<&str>,
         page: &PageBuilder,
     ) -> Result<(LoadedSession, Step)> {
-        let loaded = self.load(session).await?;
-        let step = loaded.find_step(page.awaited_part().or(step).unwrap_or("head"))?.clone();
+        let (of_page, step_of_page) = awaited(page).unzip();
+        let loaded = self.load(of_page.or(session)).await?;
+        let step = loaded.find_step(step_of_page.or(step).unwrap_or("head"))?.clone();
         Ok((loaded, step))
     }
+}
+
+/// Returns the name in cursors of an answer that is about one step. Another session may be the newest when the next page is asked for.
+fn part(loaded: &LoadedSession, step: &Step) -> String {
+    format!("{}/{}", loaded.session.id(), step.id())
+}
+
+/// Returns the session and the step that the cursor of a page names.
+fn awaited(page: &PageBuilder) -> Option<(&str, &str)> {
+    let mut names = page.awaited_part()?.split('/');
+    names.next().zip(names.next())
 }
 
 /// The reason why the search of a session ended.
@@ -418,12 +436,12 @@ fn written(
 /// Makes a page of a text that is one part. `text` makes at least so many bytes of it, in the blocking pool.
 async fn paged(
     mut page: PageBuilder,
-    part: StepId,
+    part: String,
     text: impl FnOnce(usize) -> Result<String> + Send + 'static,
 ) -> Result<Page> {
     in_pool(move || {
         let text = text(page.needed_bytes())?;
-        let _ = page.add(&part.to_string(), &text);
+        let _ = page.add(&part, &text);
         finished(page)
     })
     .await
@@ -452,7 +470,7 @@ mod tests {
         let session = "f".repeat(36);
         let in_session = |answer| Header { session: Some("f".repeat(8)), made_by_others: true, ..Header::new(answer) };
         for (header, part) in [
-            (in_session("an explanation from the record"), id.to_string()),
+            (Header { step: Some(id), ..in_session("an explanation from the record") }, format!("{session}/{id}")),
             (
                 Header {
                     remark: Some(UNFINISHED_SEARCH),
@@ -460,11 +478,10 @@ mod tests {
                 },
                 format!("{session}/{id}"),
             ),
+            (in_session("differences between files"), format!("{session}/{id}/{session}")),
         ] {
-            let is_of_step = header.session.is_some();
             let at = Position { part, offset: u32::MAX as usize };
             let header = Header {
-                step: is_of_step.then_some(id),
                 damaged: 100_000,
                 bytes: 100_000,
                 next_cursor: Some(Cursor::new(&Digest::compute(b"a request"), &at).as_str().to_owned()),

@@ -53,13 +53,16 @@ impl Handler {
             Ok(read) => read,
             Err(why) => return Some(Err(ToolError(why))),
         };
-        let permit = self.calls.clone().acquire_owned().await;
-        let answers = self.answers.clone();
-        // A task of its own: work that a client no longer waits for goes on, and counts until it has ended.
-        let answer = tokio::spawn(async move {
-            let _permit = permit;
-            answers.answer(read).await
-        });
+        let (answers, calls) = (self.answers.clone(), self.calls.clone());
+        let answer = async move {
+            let permit = calls.acquire_owned().await;
+            // A task of its own: work that a client no longer waits for goes on, and counts until it has ended.
+            tokio::spawn(async move {
+                let _permit = permit;
+                answers.answer(read).await
+            })
+            .await
+        };
         let answer = tokio::time::timeout(CALL_TIME, answer).await;
         Some(match answer {
             Ok(Ok(answer)) => answer,

@@ -43,7 +43,7 @@ type Service = StreamableHttpService<Handler, NeverSessionManager>;
 type Body = BoxBody<Bytes, Infallible>;
 
 /// Serves clients at an address of this machine until the program is asked to stop.
-pub(super) async fn serve(address: SocketAddr, handler: &Handler) -> CommandResult {
+pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResult {
     let token = Arc::new(Token::choose()?);
     let bound = async {
         let listener = TcpListener::bind(address).await?;
@@ -53,7 +53,7 @@ pub(super) async fn serve(address: SocketAddr, handler: &Handler) -> CommandResu
     let (listener, address) = bound.await.map_err(|error: std::io::Error| {
         Failure::new(format!("cannot listen at {address}: {error}"), "choose another port, or 0 for any")
     })?;
-    let service = service(handler.clone(), address.port());
+    let service = service(handler, address.port());
     output::message!("serving at http://{address}/mcp{}", token.path());
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let accept = async {

@@ -68,7 +68,8 @@ pub(crate) async fn run(args: &McpLsArgs) -> CommandResult {
         first.into_iter().for_each(|server| server.is_in_force = true);
     }
     if !args.no_start {
-        let servers = McpServers::new(configs, mcp_servers::places(&Sandbox::isolated("."), Path::new(".")).await?)?;
+        let servers =
+            McpServers::new(configs, mcp_servers::places(&Sandbox::isolated("."), Path::new("."), None).await?)?;
         for status in servers.connect().await {
             if let Some(server) = list.iter_mut().find(|server| server.is_in_force && server.name == status.name) {
                 server.add(status);

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &ServeArgs) -> CommandResult {
     }
     let handler = Handler::new(answers.clone());
     let served = match args.http {
-        Some(address) => http::serve(address, &handler).await,
+        Some(address) => http::serve(address, handler).await,
         None => serve_stdio(handler).await,
     };
     if let Some(answers) = Arc::into_inner(answers) {
