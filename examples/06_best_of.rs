@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
     session.update_files().await?;
 
     // The gate holds: the check passed on the files as they are. That it failed for the others changes nothing.
-    session.require_check(CHECK)?;
+    session.require_check(CHECK).await?;
     // The directory has the winner's files, and no others.
     assert_eq!(std::fs::read_to_string(project.join("answer.sh"))?, "echo 42\n");
     assert!(!project.join("junk").exists());

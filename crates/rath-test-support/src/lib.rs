@@ -11,6 +11,8 @@ mod random;
 mod sources;
 #[cfg(unix)]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod user;
 mod wait;
 
 #[cfg(target_os = "linux")]
@@ -21,6 +23,8 @@ pub use sources::{ModuleDeclaration, SourceFile, module_declarations, source_fil
 pub use tempfile::TempDir;
 #[cfg(unix)]
 pub use terminal::Terminal;
+#[cfg(target_os = "linux")]
+pub use user::as_ordinary_user;
 pub use wait::{LIMIT, wait_until, with_enough_time};
 
 /// Makes an empty directory that is removed when the value is dropped.

@@ -530,8 +530,9 @@ impl Recorder {
             "unlinkat" => self.remove(call.argument(0), &call.text(1)),
             "rename" => self.rename(("AT_FDCWD", &call.text(0)), ("AT_FDCWD", &call.text(1))),
             "renameat" | "renameat2" => {
-                assert!(!call.last().contains("EXCHANGE"), "the recording does not know {call:?}");
-                self.rename((call.argument(0), &call.text(1)), (call.argument(2), &call.text(3)));
+                let (from, to) = (call.text(1), call.text(3));
+                let (from, to) = ((call.argument(0), &*from), (call.argument(2), &*to));
+                if call.last().contains("EXCHANGE") { self.exchange(from, to) } else { self.rename(from, to) }
             }
             "link" => self.link(("AT_FDCWD", &call.text(0)), ("AT_FDCWD", &call.text(1))),
             "linkat" => self.link((call.argument(0), &call.text(1)), (call.argument(2), &call.text(3))),
@@ -606,6 +607,17 @@ impl Recorder {
             (Some(from), Some(to)) => {
                 let node = self.find(&from).expect("it was renamed");
                 self.change(Change::Names(vec![(to.0, to.1, Some(node)), (from.0, from.1, None)]));
+            }
+            (None, None) => {}
+            _ => panic!("a file was moved into the directory or out of it"),
+        }
+    }
+
+    fn exchange(&mut self, (base, one): (&str, &[u8]), (other_base, other): (&str, &[u8])) {
+        match (self.place(base, one), self.place(other_base, other)) {
+            (Some(one), Some(other)) => {
+                let nodes = [&one, &other].map(|place| self.find(place).expect("it was exchanged"));
+                self.change(Change::Names(vec![(other.0, other.1, Some(nodes[0])), (one.0, one.1, Some(nodes[1]))]));
             }
             (None, None) => {}
             _ => panic!("a file was moved into the directory or out of it"),

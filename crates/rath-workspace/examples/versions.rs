@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let resolved = objects.with_content(merged.tree, &conflict.path, &sides, resolution)?;
 
     title("the resolution goes back to the project");
-    let restored = workspace.restore(resolved)?;
+    let restored = workspace.restore(&base, resolved)?;
     print_changes(&workspace.changes(&base, &restored)?);
     println!("{}", indent(&objects.patch(base.tree, restored.tree)?));
 

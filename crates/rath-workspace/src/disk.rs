@@ -136,6 +136,50 @@ pub(crate) fn rename(from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> io::Result
     Ok(rustix::fs::renameat(from.0, from.1, to.0, to.1)?)
 }
 
+/// Renames a file to a name that does not exist. On a file system without such renames, the name is looked at first.
+pub(crate) fn rename_new(from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> io::Result<()> {
+    match rename_as(RenameMode::New, from, to) {
+        Err(error) if is_unsupported(&error) => match stat(to.0, to.1) {
+            Err(error) if is_gone(&error) => rename(from, to),
+            found => found.and(Err(io::ErrorKind::AlreadyExists.into())),
+        },
+        renamed => renamed,
+    }
+}
+
+/// Exchanges a file with another one. Returns false on a file system without such renames: nothing has changed then.
+pub(crate) fn exchange(one: (&Handle, &[u8]), other: (&Handle, &[u8])) -> io::Result<bool> {
+    match rename_as(RenameMode::Exchange, one, other) {
+        Err(error) if is_unsupported(&error) => Ok(false),
+        exchanged => exchanged.map(|()| true),
+    }
+}
+
+/// The renames that replace no file.
+enum RenameMode {
+    New,
+    Exchange,
+}
+
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn rename_as(mode: RenameMode, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> io::Result<()> {
+    let flags = match mode {
+        RenameMode::New => rustix::fs::RenameFlags::NOREPLACE,
+        RenameMode::Exchange => rustix::fs::RenameFlags::EXCHANGE,
+    };
+    Ok(rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn rename_as(_mode: RenameMode, _from: (&Handle, &[u8]), _to: (&Handle, &[u8])) -> io::Result<()> {
+    Err(Errno::NOSYS.into())
+}
+
+/// Returns true if a file system or system does not know the kind of rename.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP))
+}
+
 /// Removes a file or a link.
 pub(crate) fn remove_file(dir: &Handle, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)

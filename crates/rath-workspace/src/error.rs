@@ -54,6 +54,8 @@ pub enum ErrorKind {
     TooLarge,
     /// The content of a file was removed on purpose.
     Forgotten,
+    /// A file was changed since the snapshot that it is compared with.
+    Changed,
 }
 
 impl Error {

@@ -210,7 +210,7 @@ fn read_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// The kinds of entries; the position of a kind is its number in the file.
-const KINDS: [EntryKind; 15] = [
+const KINDS: [EntryKind; 18] = [
     EntryKind::Tracked(Mode::File),
     EntryKind::Tracked(Mode::Executable),
     EntryKind::Tracked(Mode::Link),
@@ -226,6 +226,9 @@ const KINDS: [EntryKind; 15] = [
     EntryKind::Outdated(Mode::File, UntrackedReason::TooLarge),
     EntryKind::Outdated(Mode::Executable, UntrackedReason::TooLarge),
     EntryKind::Outdated(Mode::Link, UntrackedReason::TooLarge),
+    EntryKind::Outdated(Mode::File, UntrackedReason::Special),
+    EntryKind::Outdated(Mode::Executable, UntrackedReason::Special),
+    EntryKind::Outdated(Mode::Link, UntrackedReason::Special),
 ];
 
 fn kind_number(kind: EntryKind) -> u8 {

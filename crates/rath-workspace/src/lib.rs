@@ -28,7 +28,8 @@
 //! assert!(objects.patch(base, ours)?.contains("-one\n+ONE\n"));
 //!
 //! // Go back, and make another change.
-//! workspace.restore(base)?;
+//! let now = workspace.snapshot()?;
+//! workspace.restore(&now, base)?;
 //! fs::write(project.join("notes.txt"), "one\ntwo\nthree\nfour\nFIVE\n")?;
 //! let theirs = workspace.snapshot()?.tree;
 //!
@@ -178,7 +179,7 @@ pub use self::regular_file::{open_regular_file, read_at_most};
 pub use self::snapshot::Snapshot;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -189,7 +190,7 @@ use self::disk::Handle;
 use self::index::IndexKey;
 use self::limits::SnapshotLimits;
 use self::overlay::OverlayMount;
-use self::restore::Restore;
+use self::restore::{Interrupted, Restore};
 
 /// A directory whose versions are stored.
 ///
@@ -206,7 +207,7 @@ use self::restore::Restore;
 /// std::fs::write(project.join("notes.txt"), "one\n")?;
 /// let after = workspace.snapshot()?;
 /// assert_eq!(workspace.changes(&before, &after)?[0].kind, ChangeKind::Created);
-/// workspace.restore(before.tree)?;
+/// workspace.restore(&after, before.tree)?;
 /// assert!(!project.join("notes.txt").exists());
 /// # Ok(())
 /// # }
@@ -370,30 +371,33 @@ impl Workspace {
         Ok(Snapshot::new(dir))
     }
 
-    /// Applies changes to the files of a snapshot.
-    fn apply(&self, now: &Snapshot, changed: &[changes::TreeChange]) -> Result<()> {
+    /// Fails if changes are of paths that are left out.
+    fn check_left_out(&self, changed: &[changes::TreeChange]) -> Result<()> {
         let is_left_out = |path: &[u8]| {
             let mut ends =
                 path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end).chain([path.len()]);
             let leads_to = |left_out: &Vec<u8>| left_out.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
             ends.any(|end| self.left_out.contains(&path[..end])) || self.left_out.iter().any(leads_to)
         };
-        if let Some(change) = changed.iter().find(|change| !self.left_out.is_empty() && is_left_out(&change.path)) {
-            let path = paths::path_text(&change.path);
-            return Err(Error::new(
-                ErrorKind::Directory,
-                format!("no versions are kept of `{path}`, and it is not restored"),
-            ));
+        match changed.iter().find(|change| !self.left_out.is_empty() && is_left_out(&change.path)) {
+            None => Ok(()),
+            Some(change) => {
+                let path = paths::path_text(&change.path);
+                let message = format!("no versions are kept of `{path}`, and it is not restored");
+                Err(Error::new(ErrorKind::Directory, message))
+            }
         }
-        let root = self.open_root()?;
-        Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &now.dir }.run(changed)
     }
 
-    /// Makes the tracked files equal to those of a snapshot again.
-    fn put_back(&mut self, before: &Snapshot) -> Result<()> {
+    /// Undoes changes that were applied to the files of a snapshot, unless another program has changed the file since.
+    fn undo(&mut self, before: &Snapshot, applied: &[&changes::TreeChange]) -> Result<()> {
+        let applied: HashMap<_, _> = applied.iter().map(|change| (&*change.path, change.after)).collect();
         let now = self.snapshot()?;
-        let changed = changes::diff_trees(&self.objects, Some(now.dir.tree()), before.dir.tree())?;
-        self.apply(&now, &changed)
+        let mut changed = changes::diff_trees(&self.objects, Some(now.dir.tree()), before.dir.tree())?;
+        changed.retain(|change| applied.get(&*change.path).is_some_and(|after| *after == change.before));
+        let root = self.open_root()?;
+        let restore = Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &now.dir };
+        restore.run(&changed).map_err(|interrupted| interrupted.error)
     }
 
     /// Returns the changes between two snapshots, by path, of tracked and untracked files.
@@ -414,20 +418,26 @@ impl Workspace {
         changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir, is_listed)
     }
 
-    /// Makes the tracked files equal to a tree, and returns the snapshot after that.
+    /// Makes the tracked files equal to a tree, and returns the snapshot after that. `before` is a snapshot of the directory: what is
+    /// overwritten is stored in it.
     ///
     /// Only files that differ are written, each by a rename: a reader sees the old content or the new content, never a
-    /// part. Untracked files stay; if one is in the way, the restore fails and changes nothing. The contents before are
-    /// stored as a snapshot first; a restore that fails on its way puts them back.
-    pub fn restore(&mut self, tree: TreeId) -> Result<Snapshot> {
-        let wanted = tree.0;
-        let before = self.snapshot()?;
-        let changed = changes::diff_trees(&self.objects, Some(before.dir.tree()), wanted)?;
+    /// part. Untracked files stay; if one is in the way, the restore fails and changes nothing. A file that another program has changed
+    /// since the snapshot stays as well, and the restore fails with [`ErrorKind::Changed`]. A restore that fails on its way undoes what
+    /// it did.
+    pub fn restore(&mut self, before: &Snapshot, tree: TreeId) -> Result<Snapshot> {
+        let changed = changes::diff_trees(&self.objects, Some(before.dir.tree()), tree.0)?;
         if changed.is_empty() {
-            return Ok(before);
+            return Ok(before.clone());
         }
-        if let Err(error) = self.apply(&before, &changed) {
-            return Err(match self.put_back(&before) {
+        self.check_left_out(&changed)?;
+        let root = self.open_root()?;
+        let restore = Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &before.dir };
+        if let Err(Interrupted { error, applied }) = restore.run(&changed) {
+            if applied.is_empty() {
+                return Err(error);
+            }
+            return Err(match self.undo(before, &applied) {
                 Ok(()) => error,
                 Err(second) => {
                     let message = format!("{error}; and the files before could not be put back: {second}");

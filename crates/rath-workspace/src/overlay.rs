@@ -186,7 +186,8 @@ pub(crate) fn fork(
     if !changes_from_base.is_empty() {
         let root = disk::open_root(into).map_err(failed)?;
         let dir = known.clone().unwrap_or_default();
-        Restore { objects, root: &root, root_path: into, dir: &dir }.run(&changes_from_base)?;
+        let restore = Restore { objects, root: &root, root_path: into, dir: &dir };
+        restore.run(&changes_from_base).map_err(|interrupted| interrupted.error)?;
     }
     // The fork is complete from here on.
     let name = format!("{}\n", base.tree);

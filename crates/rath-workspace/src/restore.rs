@@ -1,4 +1,7 @@
 //! Restoring a tree in a workspace, writing only the files that differ.
+//!
+//! A file is replaced or removed only as a snapshot found it. Another program may save it at any time, so it is looked at before,
+//! and again when it has left its place: if it is another file by then, it is put back.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +10,7 @@ use std::sync::Arc;
 
 use crate::changes::{TreeChange, Version, join_path};
 use crate::checkout::cannot_write;
-use crate::dir::{Dir, DirEntry, EntryKind, FileType};
+use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::listing::Listing;
@@ -16,18 +19,33 @@ use crate::paths;
 use crate::rename::{directory, last_name};
 use crate::tree::Mode;
 
+/// The number of times that a file is put back which another program saves all the time.
+const MAX_EXCHANGES: usize = 100;
+
 /// One restore.
 pub(crate) struct Restore<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) root: &'a Handle,
     pub(crate) root_path: &'a Path,
-    /// The current contents.
+    /// The contents as a snapshot found them. Files that were changed since stay.
     pub(crate) dir: &'a Arc<Dir>,
+}
+
+/// A restore that failed on its way.
+pub(crate) struct Interrupted<'a> {
+    pub(crate) error: Error,
+    /// The changes that were applied, or may have been.
+    pub(crate) applied: Vec<&'a TreeChange>,
 }
 
 impl Restore<'_> {
     /// Applies changes. If an untracked file is in the way, none is applied.
-    pub(crate) fn run(&self, changed: &[TreeChange]) -> Result<()> {
+    pub(crate) fn run<'c>(&self, changed: &'c [TreeChange]) -> std::result::Result<(), Interrupted<'c>> {
+        let mut applied = Vec::new();
+        self.apply(changed, &mut applied).map_err(|error| Interrupted { error, applied })
+    }
+
+    fn apply<'c>(&self, changed: &'c [TreeChange], applied: &mut Vec<&'c TreeChange>) -> Result<()> {
         let wanted = changed.iter().filter_map(|change| Some((paths::path_text(&change.path), change.after?.1)));
         self.objects.check_remembered(wanted)?;
         let mut targets = Vec::new();
@@ -40,14 +58,16 @@ impl Restore<'_> {
         let mut targets = targets.into_iter();
         let mut emptied = BTreeSet::new();
         for change in changed.iter().rev().filter(|change| change.before.is_some() && change.after.is_none()) {
-            self.remove(change).map_err(|error| cannot_write(&change.path, error))?;
+            applied.push(change);
+            self.remove(change).map_err(|error| error.of(&change.path))?;
             emptied.insert(directory(&change.path));
         }
         self.remove_empty(emptied);
         for change in changed {
             let Some(version) = change.after else { continue };
             if targets.next() != Some(WriteTarget::AlreadyThere) {
-                self.write_file(&change.path, version)?;
+                applied.push(change);
+                self.write_file(change, version)?;
             }
         }
         Ok(())
@@ -55,12 +75,7 @@ impl Restore<'_> {
 
     /// Fails if removing a file would lose a version of it that is not kept.
     fn check_removal(&self, change: &TreeChange) -> Result<()> {
-        let mut names = change.path.split(|byte| *byte == b'/');
-        let last = names.next_back().and_then(|last| {
-            let above = names.try_fold(self.dir, |dir, name| dir.child(dir.find(name)?))?;
-            above.find(last)
-        });
-        match last.map(|entry| entry.kind) {
+        match self.seen(change).map(|entry| entry.kind) {
             Some(EntryKind::Outdated(..)) => {
                 let path = paths::path_text(&change.path);
                 let message = format!("cannot remove `{path}`: no version of its present content is kept");
@@ -127,13 +142,57 @@ impl Restore<'_> {
         Ok(read().is_ok_and(|content| content == wanted))
     }
 
-    /// Removes a file.
-    fn remove(&self, change: &TreeChange) -> io::Result<()> {
-        let dir = disk::open_path(self.root, directory(&change.path))?;
-        match disk::remove_file(&dir, last_name(&change.path)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
+    /// Returns the entry of a path in the snapshot, if it has one.
+    fn seen(&self, change: &TreeChange) -> Option<&DirEntry> {
+        let mut names = change.path.split(|byte| *byte == b'/');
+        let last = names.next_back()?;
+        names.try_fold(self.dir, |dir, name| dir.child(dir.find(name)?))?.find(last)
+    }
+
+    /// Returns true if a file is still the one of the snapshot. A rename does not change what is compared.
+    fn is_as_seen(&self, (dir, name): (&Handle, &[u8]), seen: &DirEntry) -> io::Result<bool> {
+        let found = match disk::stat(dir, name) {
+            Err(error) if disk::is_gone(&error) => return Ok(false),
+            found => found?,
+        };
+        let facts = |stat: &Stat| (stat.size, stat.modified, stat.mode);
+        if facts(&found) != facts(&seen.stat) {
+            return Ok(false);
         }
+        // The clock of files is coarse: a change right after the snapshot may show in the content alone.
+        if !seen.racy {
+            return Ok(true);
+        }
+        let content = match disk::read_link(dir, name)? {
+            Some(target) => target,
+            None => {
+                let mut content = Vec::with_capacity(found.size as usize + 1);
+                disk::read_all(&disk::open_file(dir, name)?, &mut content, found.size)?;
+                content
+            }
+        };
+        Ok(objects::hash_object(objects::ObjectKind::Blob, &content) == Some(seen.id))
+    }
+
+    /// Removes a file.
+    fn remove(&self, change: &TreeChange) -> Result<(), FileError> {
+        let dir = disk::open_path(self.root, directory(&change.path))?;
+        let (at, seen) = ((&dir, last_name(&change.path)), self.seen(change).ok_or(FileError::Changed)?);
+        if matches!(disk::stat(at.0, at.1), Err(error) if disk::is_gone(&error)) {
+            return Ok(());
+        }
+        if !self.is_as_seen(at, seen)? {
+            return Err(FileError::Changed);
+        }
+        self.with_temporary(&change.path, &dir, |temporary| {
+            disk::rename(at, temporary)?;
+            let is_as_seen = self.is_as_seen(temporary, seen);
+            if !matches!(is_as_seen, Ok(true)) {
+                disk::rename_new(temporary, at)?;
+                return Err(is_as_seen.map_or_else(FileError::Io, |_| FileError::Changed));
+            }
+            Ok(disk::remove_file(temporary.0, temporary.1)?)
+        })
     }
 
     /// Removes directories and their parents if they are empty.
@@ -150,27 +209,84 @@ impl Restore<'_> {
     }
 
     /// Writes a file by renaming a temporary file: a reader sees the old content or the new content, never a part.
-    fn write_file(&self, path: &[u8], version: Version) -> Result<()> {
-        let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
-        let put = || -> io::Result<()> {
+    fn write_file(&self, change: &TreeChange, (mode, id): Version) -> Result<()> {
+        let path = &*change.path;
+        let content = self.objects.get(id, objects::ObjectKind::Blob)?;
+        let put = || -> Result<(), FileError> {
             let dir = self.directory_for(path)?;
-            let name = last_name(path);
-            if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
+            let at = (&dir, last_name(path));
+            if disk::stat(at.0, at.1).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
                 self.remove_empty_tree(path)?;
             }
-            let temporaries = self.objects.temporaries();
-            let staging = disk::open_root(&temporaries.directory()?)?;
-            match write_via((&staging, &temporaries.path()?), (&dir, name), version.0, &content) {
-                // The fork is a mount, for example: the temporary file is created in the target directory.
-                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                    let directory = self.root_path.join(disk::path_from_bytes(directory(path)));
-                    let noted = temporaries.path_in(&directory)?;
-                    write_via((&dir, noted.path()), (&dir, name), version.0, &content)
-                }
-                done => done,
+            let seen = change.before.and_then(|_| self.seen(change));
+            if seen.is_some_and(|seen| !matches!(self.is_as_seen(at, seen), Ok(true))) {
+                return Err(FileError::Changed);
             }
+            self.with_temporary(path, &dir, |temporary| {
+                if mode == Mode::Link {
+                    disk::create_link(temporary.0, temporary.1, &content)?;
+                } else {
+                    let file = disk::create_file(temporary.0, temporary.1, mode == Mode::Executable)?;
+                    disk::write_all(&file, &content)?;
+                }
+                self.put_in_place(temporary, at, seen)
+            })
         };
-        put().map_err(|error| cannot_write(path, error))
+        put().map_err(|error| error.of(path))
+    }
+
+    /// Gives a temporary file the name of the file that it replaces, if that is as the snapshot found it.
+    fn put_in_place(
+        &self,
+        temporary: (&Handle, &[u8]),
+        at: (&Handle, &[u8]),
+        seen: Option<&DirEntry>,
+    ) -> Result<(), FileError> {
+        let changed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound => FileError::Changed,
+            _ => FileError::Io(error),
+        };
+        let Some(seen) = seen else { return disk::rename_new(temporary, at).map_err(changed) };
+        let written = disk::stat(temporary.0, temporary.1)?.inode;
+        if !disk::exchange(temporary, at).map_err(changed)? {
+            // It was looked at a moment ago.
+            return Ok(disk::rename(temporary, at)?);
+        }
+        let is_as_seen = self.is_as_seen(temporary, seen);
+        if !matches!(is_as_seen, Ok(true)) {
+            // If the other program saves once more meanwhile, what it saved last is what stays.
+            for _ in 0..MAX_EXCHANGES {
+                disk::exchange(temporary, at)?;
+                if disk::stat(temporary.0, temporary.1)?.inode == written {
+                    break;
+                }
+            }
+            return Err(is_as_seen.map_or_else(FileError::Io, |_| FileError::Changed));
+        }
+        Ok(disk::remove_file(temporary.0, temporary.1)?)
+    }
+
+    /// Calls `work` with the name of a temporary file: among those of the objects, or in the directory of the file if that is
+    /// on another file system.
+    fn with_temporary(
+        &self,
+        path: &[u8],
+        dir: &Handle,
+        work: impl Fn((&Handle, &[u8])) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        let temporaries = self.objects.temporaries();
+        let staging = disk::open_root(&temporaries.directory()?)?;
+        let temporary = temporaries.path()?;
+        let name = |path: &Path| path.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
+        let (staged, clear) = (name(&temporary), |dir: &Handle, name: &[u8]| _ = disk::remove_file(dir, name));
+        match work((&staging, &staged)).inspect_err(|_| clear(&staging, &staged)) {
+            // The fork is a mount, for example.
+            Err(FileError::Io(error)) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let noted = temporaries.path_in(&self.root_path.join(disk::path_from_bytes(directory(path))))?;
+                work((dir, &name(noted.path())))
+            }
+            done => done,
+        }
     }
 
     /// Opens the directory of a file, and creates it if it is missing.
@@ -206,6 +322,31 @@ impl Restore<'_> {
     }
 }
 
+/// The reason why a file was neither written nor removed.
+enum FileError {
+    Io(io::Error),
+    /// Another program has changed it since the snapshot.
+    Changed,
+}
+
+impl FileError {
+    fn of(self, path: &[u8]) -> Error {
+        match self {
+            FileError::Io(error) => cannot_write(path, error),
+            FileError::Changed => {
+                let message = format!("`{}` was changed by another program meanwhile", paths::path_text(path));
+                Error::new(ErrorKind::Changed, message).with_hint("it was left as it is: try again")
+            }
+        }
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        FileError::Io(error)
+    }
+}
+
 /// The state of a path before it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteTarget {
@@ -229,27 +370,4 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
         }
     }
     None
-}
-
-/// Writes a temporary file, and renames it to its name in a directory. The last name of a path is the name of the temporary.
-fn write_via(
-    (staging, temporary): (&Handle, &Path),
-    (dir, name): (&Handle, &[u8]),
-    mode: Mode,
-    content: &[u8],
-) -> io::Result<()> {
-    let waiting = temporary.file_name().unwrap_or_default().as_encoded_bytes();
-    let write = || -> io::Result<()> {
-        if mode == Mode::Link {
-            disk::create_link(staging, waiting, content)?;
-        } else {
-            disk::write_all(&disk::create_file(staging, waiting, mode == Mode::Executable)?, content)?;
-        }
-        disk::rename((staging, waiting), (dir, name))
-    };
-    let written = write();
-    if written.is_err() {
-        let _ = disk::remove_file(staging, waiting);
-    }
-    written
 }

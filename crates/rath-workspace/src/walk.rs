@@ -418,7 +418,7 @@ impl Walk<'_> {
                 Ok(FileRead::TooLarge(stat)) => return unkept(UntrackedReason::TooLarge, stat),
                 Ok(FileRead::NotAFile) => return Ok(None),
                 Err(error) if disk::is_gone(&error) => return Ok(None),
-                Err(error) if disk::is_denied(&error) => return untracked(UntrackedReason::Special, stat),
+                Err(error) if disk::is_denied(&error) => return unkept(UntrackedReason::Special, stat),
                 Err(error) => return Err(cannot_read(&child_path(node, name), error)),
             },
             FileType::Link => match disk::read_link(&opened.handle, name) {
@@ -442,7 +442,7 @@ impl Walk<'_> {
             return unkept(UntrackedReason::Secret, stat);
         }
         let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
-            return untracked(UntrackedReason::Special, stat);
+            return unkept(UntrackedReason::Special, stat);
         };
         self.objects.cache_digest(id, Digest::compute(content));
         let racy = stat.changed >= self.since;

@@ -2,7 +2,7 @@
 
 use rath::chunk::Verdict;
 use rath::record::draw::{one_line, printable};
-use rath::view::Freshness;
+use rath::view::{self, Freshness};
 use serde_json::json;
 
 use crate::agent;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store).await?;
     let exit = loaded.warn();
     let Some(command) = args.command.as_deref() else {
-        list(args, &loaded.session)?;
+        list(args, &loaded.session).await?;
         return Ok(exit);
     };
     let (store, listed) = match &loaded.source {
@@ -59,13 +59,18 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
         sandboxes::print_sandbox_with(&sandbox, directory.as_deref(), true, "").await?;
     }
     let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
-    list(args, &session)?;
+    list(args, &session).await?;
     sandboxes::note_unshared("the check ran", &session.unshared_paths());
     Ok(if verdict == Verdict::Passed { exit } else { Exit::Failure })
 }
 
-fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
-    let checks = session.checks();
+async fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
+    // Where the files cannot be seen, what is on the record is shown.
+    let record = session.record_of_now().await.unwrap_or_else(|error| {
+        output::warning(&format!("the files were not compared with the record: {}", one_line(&error.message())));
+        session.as_record().clone()
+    });
+    let checks = view::checks(&record);
     // On the record, secrets in the command are hidden.
     let command =
         args.command.as_ref().map(|command| agent::secrets().hide(command).unwrap_or_else(|| command.clone()));
@@ -76,7 +81,9 @@ fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
             Verdict::Failed => "failed",
             _ => "could not run",
         };
-        let fresh = check.freshness == Freshness::Fresh;
+        // Without a place there are no files to compare.
+        let is_placed = session.place().is_some();
+        let fresh = is_placed && check.freshness == Freshness::Fresh;
         let json = json!({
             "check": name, "verdict": check.checked.verdict, "fresh": fresh, "step": check.step.id(),
             "tree": check.checked.tree, "inputs": check.checked.inputs, "output": check.checked.output.as_str(),
@@ -96,7 +103,12 @@ fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
                 "{} {}  {verdict}{}",
                 output::short(&check.step.id()),
                 one_line(name),
-                if fresh { "" } else { ", stale: files changed since" }
+                match &check.checked.tree {
+                    _ if fresh => "",
+                    _ if !is_placed => ", not compared: the session has no directory any more",
+                    None => ", stale: files changed while it ran, or since",
+                    Some(_) => ", stale: files changed since",
+                }
             )
         })?;
     }

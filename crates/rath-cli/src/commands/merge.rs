@@ -57,7 +57,9 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         Source::File(..) => args.store.open_or_create().await?,
     };
     for loaded in [&ours, &theirs] {
-        args.require.iter().try_for_each(|check| require(loaded, check))?;
+        for check in &args.require {
+            require(loaded, check).await?;
+        }
     }
     let strictness = Strictness::of([&ours, &theirs]);
     let (loaded, names) = (&ours, (ours.name(), theirs.name()));
@@ -127,8 +129,8 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     Ok(Exit::Success)
 }
 
-fn require(loaded: &LoadedSession, check: &str) -> Result<(), Failure> {
-    loaded.session.require_check(check).map_err(|error| {
+async fn require(loaded: &LoadedSession, check: &str) -> Result<(), Failure> {
+    loaded.session.require_check(check).await.map_err(|error| {
         let command = loaded.command(&format!("check {} --session", output::quote(check)), "");
         Failure::from(error).with_hint(format!("{command} runs it"))
     })

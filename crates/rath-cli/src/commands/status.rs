@@ -69,10 +69,14 @@ struct SessionStatus {
     is_guest: bool,
     /// The sandbox that its tools run in.
     place: Option<String>,
+    /// The sandbox that they ran in before a step was forgotten, which may have named another one.
+    forgotten_place: Option<String>,
     /// The directory of this machine that its tools work in.
     directory: Option<String>,
     /// False if the files were not compared with the record: another process works on them, or there are none.
     is_compared: bool,
+    /// False if the files are still to be written to the directory, as those of a fork before its first call.
+    is_written: bool,
     /// The differences from the state in which the session was left, each as a short text.
     changes: Vec<String>,
     /// The calls that wait for a decision, each as a short text.
@@ -116,34 +120,45 @@ impl SessionStatus {
         let calls = WaitingCall::all(session);
         let waiting = calls.iter().filter(|call| call.needs_person() && !session.is_guest()).map(WaitingCall::describe);
         let directory = if session.is_guest() { None } else { session.working_directory().await };
+        let is_written = directory.is_some() && session.has_working_directory().await;
         SessionStatus {
             session: session.id(),
             title: listed.summary.title.to_string(),
             state: listed.state(holders),
             is_guest: session.is_guest(),
             place: session.place().map(|place| place.to_string()),
-            directory: directory.map(|directory| directory.display().to_string()),
-            is_compared: certificate.is_some() && session.tree().is_some() && !session.is_guest(),
+            forgotten_place: session.forgotten_place().map(|place| place.to_string()),
+            directory: directory.as_ref().map(|directory| directory.display().to_string()),
+            is_compared: certificate.is_some()
+                && session.place().is_some()
+                && session.tree().is_some()
+                && !session.is_guest()
+                && (is_written || directory.is_none()),
+            is_written,
             waiting: waiting.collect(),
             conflicts: session.conflicts().iter().map(|conflict| conflict.path.clone()).collect(),
             model: instructions.and_then(|instructions| Some(instructions.provider.as_ref()?.to_string())),
-            checks: checks(session, changes.is_empty()),
+            checks: checks(session, certificate.is_some() && changes.is_empty()).await,
             usage: session.usage(),
             changes,
         }
     }
 }
 
-/// Returns the newest run of each check. What changed since the last turn is not on the record yet, and no check saw it.
-fn checks(session: &Session, is_unchanged: bool) -> Vec<CheckStatus> {
-    let newest = session.checks().list.into_iter();
-    newest
-        .map(|(check, run)| CheckStatus {
-            check: check.to_string(),
-            verdict: run.checked.verdict,
-            is_current: is_unchanged && run.freshness == Freshness::Fresh,
-        })
-        .collect()
+/// Returns the newest run of each check, compared with the files as they are now.
+async fn checks(session: &Session, is_unchanged: bool) -> Vec<CheckStatus> {
+    // Files that cannot be seen are among what changed since the last turn.
+    let (record, is_seen) = match session.record_of_now().await {
+        Ok(record) => (record, true),
+        Err(_) => (session.as_record().clone(), is_unchanged),
+    };
+    let newest = view::checks(&record).list.into_iter();
+    let checks = newest.map(|(check, run)| CheckStatus {
+        check: check.to_string(),
+        verdict: run.checked.verdict,
+        is_current: is_seen && session.place().is_some() && run.freshness == Freshness::Fresh,
+    });
+    checks.collect()
 }
 
 fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
@@ -154,14 +169,19 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
     match (&status.directory, &status.place) {
         (Some(directory), _) => row("files", &output::home_path(directory.as_ref()))?,
         (None, Some(place)) => row("files", &preview(place))?,
-        (None, None) => row("files", "none: its agents have no tools")?,
+        (None, None) => match &status.forgotten_place {
+            Some(_) => row("files", "unknown, since a step was forgotten: `rath resume --sandbox` names the place")?,
+            None => row("files", "none: its agents have no tools")?,
+        },
     }
     for change in &status.changes {
         row("", change)?;
     }
     if status.is_compared && status.changes.is_empty() {
         row("", "nothing changed since the last turn")?;
-    } else if !status.is_compared && status.place.is_some() {
+    } else if status.directory.is_some() && !status.is_written {
+        row("", "not written there yet: the next turn does it")?;
+    } else if !status.is_compared && status.place.as_ref().or(status.forgotten_place.as_ref()).is_some() {
         row("", "not compared with the record")?;
     }
     for path in &status.conflicts {

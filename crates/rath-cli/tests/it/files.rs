@@ -299,6 +299,8 @@ fn changes_by_hand_are_not_overwritten() {
         "#]],
         );
         let merged = fixture.newest();
+        let status = fixture.out(&["status", &merged]);
+        assert!(status.contains("not written there yet: the next turn does it"), "{status}");
         std::fs::rename(fixture.path("work/mine.txt"), fixture.path("mine.txt")).expect("moved");
         fixture.write("work/other.txt", "by hand\n");
         fixture.work(Some(&merged), "Go on", "echo 3 > m.txt");

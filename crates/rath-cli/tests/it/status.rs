@@ -118,6 +118,19 @@ fn a_session_that_waits_or_was_made_by_others_says_so() {
 }
 
 #[test]
+fn what_was_not_compared_is_not_said_to_be_unchanged() {
+    for_each_store("", |fixture| {
+        let session = &fixture.work_in("local:work", "Write a file", "echo 1 > a.txt");
+        fixture.rath(&["check", "test -e a.txt", "--session", session]);
+        fixture.rath(&["forget", session, &fixture.step(session, "tool result")]);
+        std::fs::remove_file(fixture.path("work/a.txt")).expect("removed");
+        check(fixture, &[session], &expect![[r#""#]]);
+        let listed = fixture.out(&["check", "--session", session]);
+        assert!(listed.ends_with("passed, not compared: the session has no directory any more\n"), "{listed}");
+    });
+}
+
+#[test]
 fn what_cannot_be_shown_is_an_error_with_a_way_on() {
     for_each_store("", |fixture| {
         let output = fixture.rath(&["status"]);

@@ -394,6 +394,20 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         for id in [&ours, &theirs] {
             assert_eq!(fixture.code(&["check", whole, "--session", id]), 0);
         }
+        // A change by hand that no turn has recorded yet counts as well.
+        let status = &fixture.json(&["status", &theirs, "--json"])[0];
+        let file = std::path::Path::new(status["directory"].as_str().expect("a directory")).join("theirs.txt");
+        std::fs::write(&file, "by hand\n").expect("written");
+        let listed = fixture.out(&["check", whole, "--session", &theirs]);
+        assert!(listed.contains("passed"), "it runs: {listed}");
+        std::fs::write(&file, "again\n").expect("written");
+        let listed = fixture.out(&["check", "--session", &theirs]);
+        assert!(
+            listed.lines().any(|line| line.ends_with("test -e src/n.txt  passed, stale: files changed since")),
+            "{listed}"
+        );
+        assert_eq!(fixture.code(&["merge", &ours, &theirs, "--require", whole]), 1);
+        std::fs::write(&file, "by hand\n").expect("written");
         assert_eq!(fixture.code(&["merge", &ours, &theirs, "--require", whole]), 0);
     });
 }

@@ -427,7 +427,7 @@ pub struct Checked {
     /// The output of the check.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub output: Text,
-    /// The workspace tree that the check ran on.
+    /// The workspace tree that the check ran on; none if files changed while it ran, or are not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
     /// The files and directories that the check depends on; an empty list means all of them.

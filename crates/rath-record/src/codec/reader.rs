@@ -9,7 +9,7 @@ use super::objects::{ObjectSink, SkipObjects, add_missing, hand_over};
 use super::row::{Signature, WriterInfo};
 use super::scanner::{AppendPosition, IntactRow, IntactStep, RowLocation, RowScanner};
 use crate::id::{BranchId, Digest, StepId};
-use crate::lineage::{ReadingOrder, StepSet};
+use crate::lineage::StepSet;
 use crate::payload::Payload;
 use crate::record::Record;
 use crate::step::{Parent, Parents, Step, StoredChunk};
@@ -59,8 +59,6 @@ pub struct FileContents {
     pub payloads: Vec<Digest>,
     /// The signatures in the file, by the branch of a step and its id.
     pub signatures: HashMap<(BranchId, StepId), Signature>,
-    /// The steps that were loaded from the files of other sessions, with their ancestors.
-    pub elsewhere: HashSet<StepId>,
 }
 
 /// Reads a file block by block into steps, and checks all of it.
@@ -130,14 +128,12 @@ impl Reader {
         add_missing(&mut report, sink);
         report.damage.sort_by_key(|damage| damage.line);
         let payloads = self.linker.payloads.keys().copied().collect();
-        let elsewhere =
-            ReadingOrder::each_once(self.linker.foreign.iter()).collect().into_iter().map(Step::id).collect();
-        let steps = self.linker.steps_in_order(&elsewhere);
+        let steps = self.linker.steps_in_order();
         let signatures = std::mem::take(&mut self.linker.signatures);
         let signatures = signatures.into_iter().map(|(step, (_, signature))| (step, signature)).collect();
         let heads = self.linker.heads();
         let record = heads.last().cloned().map(Record::at).unwrap_or_default();
-        Ok(FileContents { record, heads, steps, report, position, writer, payloads, signatures, elsewhere })
+        Ok(FileContents { record, heads, steps, report, position, writer, payloads, signatures })
     }
 }
 
@@ -149,6 +145,8 @@ type FindStep = Box<dyn FnMut(StepId, BranchId) -> Option<Step> + Send>;
 struct StepLinker {
     /// The steps by id, with the locations of their rows.
     known: HashMap<StepId, (RowLocation, Step)>,
+    /// Those of `known` that have their rows in this file. They may be ancestors of steps in other files, which continue from them.
+    own: HashSet<StepId>,
     /// Steps with an id that is known already from another branch.
     repeated: HashMap<(BranchId, StepId), (RowLocation, Step)>,
     /// The step that was read last, and the open calls after it.
@@ -161,8 +159,6 @@ struct StepLinker {
     /// The ids and digests that are declared as absent, with the locations of the rows that say so.
     gone: HashMap<Digest, RowLocation>,
     find_elsewhere: Option<FindStep>,
-    /// The steps that `find_elsewhere` returned.
-    foreign: Vec<Step>,
     /// Steps that stand before one of their parents or payloads: rows were swapped, or one is lost.
     deferred: Vec<IntactStep<'static>>,
 }
@@ -182,10 +178,7 @@ impl StepLinker {
                 let id = StepId(name.0);
                 let step = elsewhere.and_then(|file| self.find_elsewhere.as_mut()?(id, file));
                 match step {
-                    Some(step) => {
-                        self.foreign.push(step.clone());
-                        self.known.entry(id).or_insert((location, step));
-                    }
+                    Some(step) => _ = self.known.entry(id).or_insert((location, step)),
                     None => _ = self.gone.entry(name).or_insert(location),
                 }
             }
@@ -256,13 +249,17 @@ impl StepLinker {
         self.last = Some((id, open));
         match is_known {
             true => _ = self.repeated.insert((step.stamp().branch, id), (location, step)),
-            false => _ = self.known.insert(id, (location, step)),
+            false => {
+                self.own.insert(id);
+                self.known.insert(id, (location, step));
+            }
         }
     }
 
     /// Removes everything from a line on, which was never acknowledged.
     fn remove_from(&mut self, line: u64) {
         self.known.retain(|_, (row, _)| row.line < line);
+        self.own.retain(|id| self.known.contains_key(id));
         self.repeated.retain(|_, (row, _)| row.line < line);
         self.payloads.retain(|_, (row, _)| row.line < line);
         self.signatures.retain(|_, (row, _)| row.line < line);
@@ -273,8 +270,8 @@ impl StepLinker {
         self.with_children = with_children;
     }
 
-    fn steps_in_order(&self, elsewhere: &HashSet<StepId>) -> Vec<Step> {
-        let own = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id()));
+    fn steps_in_order(&self) -> Vec<Step> {
+        let own = self.known.values().filter(|(_, step)| self.own.contains(&step.id()));
         let mut steps: Vec<_> = own.chain(self.repeated.values()).collect();
         steps.sort_by_key(|(row, _)| row.n);
         steps.into_iter().map(|(_, step)| step.clone()).collect()

@@ -210,7 +210,7 @@ fn a_step_in_the_file_of_another_session_is_found_there() {
     let opened = reader.finish().expect("a file of ours");
     assert!(opened.report.is_whole());
     assert_eq!(opened.record.chunk_count(), 2);
-    assert_eq!(opened.elsewhere.len(), 1);
+    assert_eq!(opened.steps.len(), 1);
     // Without the other file it is whole as well: the missing steps are declared as absent.
     let alone = codec::read(&file).expect("a file of ours");
     assert!(alone.report.is_whole());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::support::path;
+use super::support::{path, restore};
 
 /// One edit of a directory.
 #[derive(Clone, Debug)]
@@ -189,15 +189,15 @@ fn a_file_whose_present_version_is_not_kept_is_neither_deleted_nor_overwritten()
         drop(workspace);
         let mut workspace = open();
         assert_eq!(workspace.snapshot().expect("a snapshot").tree, second.tree);
-        workspace.restore(second.tree).expect("nothing to do");
+        restore(&mut workspace, second.tree).expect("nothing to do");
         for tree in [empty, first.tree] {
-            workspace.restore(tree).expect_err("it would be lost");
+            restore(&mut workspace, tree).expect_err("it would be lost");
             assert_eq!(std::fs::read(project.join("file")).expect("a file"), content);
         }
         std::fs::write(project.join("file"), "three\n").expect("written");
         let kept = workspace.snapshot().expect("a snapshot");
         assert_eq!(objects.read(kept.tree, "file").expect("read").as_deref(), Some(&b"three\n"[..]));
-        workspace.restore(empty).expect("it is kept");
+        restore(&mut workspace, empty).expect("it is kept");
         assert!(!project.join("file").exists());
     }
 }

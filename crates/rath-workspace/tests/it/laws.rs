@@ -9,7 +9,7 @@ use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
 use rath_workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
-use super::support::{PathKind, PathState, Scratch, git, observe};
+use super::support::{PathKind, PathState, Scratch, git, observe, restore};
 
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..rath_test_support::property(24) })]
@@ -53,7 +53,7 @@ proptest! {
         second.iter().filter(plain).for_each(|edit| apply(&scratch.root, edit));
         let two = workspace.snapshot().expect("a snapshot");
         for wanted in [&one, &two, &empty, &two, &one] {
-            let restored = workspace.restore(wanted.tree).expect("restored");
+            let restored = restore(&mut workspace, wanted.tree).expect("restored");
             prop_assert_eq!(&restored.tree, &wanted.tree);
             prop_assert_eq!(restored.tree.to_string(), format!("git:{}", scratch.git_tree()));
         }

@@ -6,6 +6,7 @@ mod forks;
 mod hostile;
 mod laws;
 mod merge;
+mod saved_meanwhile;
 mod support;
 mod sweep;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use expect_test::{Expect, expect};
 use rath_workspace::{Objects, Workspace};
 
-use self::support::{Scratch, changes_text};
+use self::support::{Scratch, changes_text, restore};
 
 /// Applies changes to a directory, and compares the reported changes.
 fn check(prepare: impl Fn(&Path), work: impl Fn(&Path), expected: Expect) {
@@ -429,7 +430,7 @@ fn a_restore_writes_only_what_differs_and_leaves_untracked_files() {
     put(&root.join("new/file"), "new");
     put(&root.join("new/a.log"), "untracked");
     fs::remove_file(root.join("link")).expect("removed");
-    let restored = workspace.restore(before.tree).expect("restored");
+    let restored = restore(&mut workspace, before.tree).expect("restored");
     assert_eq!(restored.tree, before.tree);
     use std::os::unix::fs::MetadataExt as _;
     let now = fs::metadata(root.join("same")).expect("metadata");
@@ -450,7 +451,7 @@ fn a_restore_that_would_overwrite_an_untracked_file_changes_nothing() {
     put(&root.join(".gitignore"), "*.log\n");
     put(&root.join("a.log"), "new, and untracked");
     put(&root.join("b"), "two");
-    let error = workspace.restore(before.tree).expect_err("an untracked file is in the way");
+    let error = restore(&mut workspace, before.tree).expect_err("an untracked file is in the way");
     expect![[r#"
         cannot restore `a.log`: the untracked file `a.log` is in the way
         hint: move or delete `a.log`"#]]
@@ -458,7 +459,7 @@ fn a_restore_that_would_overwrite_an_untracked_file_changes_nothing() {
     assert_eq!(fs::read(root.join("b")).expect("read"), b"two");
     // A file that has the wanted content already is not in the way.
     put(&root.join("a.log"), "old");
-    assert_eq!(workspace.restore(before.tree).expect("restored").tree, before.tree);
+    assert_eq!(restore(&mut workspace, before.tree).expect("restored").tree, before.tree);
 }
 
 #[test]
@@ -585,17 +586,17 @@ fn a_restore_that_cannot_finish_leaves_everything_as_it_was() {
     for object in stored.iter().filter(|path| path.is_file()) {
         let away = folder.path().join("away");
         fs::rename(object, &away).expect("moved");
-        let restored = workspace.restore(wanted);
+        let restored = restore(&mut workspace, wanted);
         fs::rename(&away, object).expect("moved");
         match restored {
             Err(_) => {
                 failed += 1;
                 assert_eq!(contents(), before, "without {}", object.display());
             }
-            Ok(_) => _ = workspace.restore(now).expect("back again"),
+            Ok(_) => _ = restore(&mut workspace, now).expect("back again"),
         }
     }
     assert!(failed >= 5, "each of the five files was missing once: {failed}");
-    workspace.restore(wanted).expect("all is there");
+    restore(&mut workspace, wanted).expect("all is there");
     assert_eq!(contents()[..2], [Some("1".to_owned()), Some("2".to_owned())]);
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
-use rath_workspace::{Objects, Workspace};
+use rath_workspace::{Objects, Snapshot, TreeId, Workspace};
 
 /// A directory, and a folder for its versions outside of it.
 pub(crate) struct Scratch {
@@ -198,4 +198,10 @@ pub(crate) fn remove_deep(root: &Path) {
         }
         renameat(&top, "next", &top, "deeper").expect("renamed");
     }
+}
+
+/// Makes the files equal to a tree, as they are now.
+pub(crate) fn restore(workspace: &mut Workspace, tree: TreeId) -> rath_workspace::Result<Snapshot> {
+    let now = workspace.snapshot()?;
+    workspace.restore(&now, tree)
 }

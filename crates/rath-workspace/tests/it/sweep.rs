@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rath_test_support::{Chance, count, seed, this_test, wait_until};
 use rath_workspace::{Objects, Workspace};
 
+use super::support::restore;
+
 /// The directory of a child process, in its environment.
 const FOLDER: &str = "RATH_TEST_FOLDER";
 
@@ -29,10 +31,10 @@ fn child() {
         let name = format!("{}-{nth}", std::process::id());
         let fork = workspace.fork(tree, &work.join(&name), &folder.join(format!("{name}.index")));
         let mut fork = fork.expect("a fork");
-        fork.restore(first).expect("restored");
+        restore(&mut fork, first).expect("restored");
         let checkout = objects.temp_checkout(tree).expect("a checkout");
         fs::write(folder.join("progress"), format!("{}\n", nth + 1)).expect("written");
-        workspace.restore(first).expect("restored");
+        restore(&mut workspace, first).expect("restored");
         drop((checkout, fork));
     }
 }

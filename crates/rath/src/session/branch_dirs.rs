@@ -536,11 +536,7 @@ impl BranchDirs {
             let reason = mirror.unseen_reason().unwrap_or_else(|| "they were not looked at".to_owned());
             return Err(Error::new(ErrorKind::Place, format_args!("its files cannot be seen: {reason}")));
         }
-        let fork_path = self.fork_path(root, request.branch);
-        let directory = match Workspace::is_fork(&fork_path) {
-            true => Some(&*fork_path),
-            false => self.may_use_root(root, request).then_some(root),
-        };
+        let directory = self.own_path(root, request);
         // A directory without versions may be another one than that of the session. Its tree tells.
         let mut temporary = None;
         let store = match has_versions {
@@ -550,8 +546,8 @@ impl BranchDirs {
         let Some(store) = store else { return Ok(None) };
         let found = match directory {
             Some(directory) => {
-                let mut workspace = self.workspace(directory, store, request.secrets)?;
-                self.note(directory, store, request).complete(&mut workspace, &[&known])?;
+                let mut workspace = self.workspace(&directory, store, request.secrets)?;
+                self.note(&directory, store, request).complete(&mut workspace, &[&known])?;
                 versions::tree(workspace.snapshot()?.tree)
             }
             // The directory of the branch will be made from the tree on the record.
@@ -563,6 +559,20 @@ impl BranchDirs {
         }
         let effects = store.diff(Some(&known), &found)?;
         Ok(Some(Observed::new(found).with_effects(effects).with_calls(calls)))
+    }
+
+    /// Returns true if a branch has a directory: that of a fork is made by its first tool, and a merge may still have to take one over.
+    pub(crate) fn has_dir(&self, request: &DirRequest<'_>) -> bool {
+        self.root().is_some_and(|root| self.own_path(root, request).is_some())
+    }
+
+    /// Returns the directory of a branch, if it has one.
+    fn own_path(&self, root: &Path, request: &DirRequest<'_>) -> Option<PathBuf> {
+        let fork_path = self.fork_path(root, request.branch);
+        match Workspace::is_fork(&fork_path) {
+            true => Some(fork_path),
+            false => self.may_use_root(root, request).then(|| root.to_owned()),
+        }
     }
 
     /// Returns the directory that a branch works in, or will. Creates nothing.

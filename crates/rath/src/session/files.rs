@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use rath_record::chunk::{Checked, Effect, Restored, Tree, Verdict};
 use rath_record::view::{self, Freshness};
-use rath_record::{Chunk, Record, Step, StepId};
+use rath_record::{Chunk, Record, Stamp, Step, StepId};
 
 use super::Session;
 use super::blame::{self, Blame};
 use super::branch_dirs::{BranchDir, BranchDirs};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
+use super::placement::SeenFiles;
+use super::update_note::{MAX_TRIES, busy_files, until_unchanged};
 use super::versions::Versions;
 use crate::blocking::{drop_on_pool, run_blocking};
 use crate::error::ErrorKind;
@@ -87,15 +89,18 @@ impl Session {
     pub async fn restore(&mut self, step: StepId) -> Result<Vec<Effect>> {
         self.refuse_conflicts()?;
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
-        self.observe().await?;
-        let wanted = tree.clone();
-        let restored = self
-            .with_files(move |_, dir| {
-                let (found, effects) = dir.restore(&wanted)?;
-                Ok((dir, found, effects))
-            })
-            .await?;
-        let (dir, found, effects) = restored.ok_or_else(|| self.unseen_error())?;
+        let mut restored = None;
+        for _ in 0..MAX_TRIES {
+            // What is overwritten is on the record: a file that others change after this look is looked at again.
+            self.observe().await?;
+            let wanted = tree.clone();
+            let tried = self.with_files(move |_, dir| Ok(dir.restore(&wanted)?.map(|done| (dir, done)))).await?;
+            restored = tried.ok_or_else(|| self.unseen_error())?;
+            if restored.is_some() {
+                break;
+            }
+        }
+        let (dir, (found, effects)) = restored.ok_or_else(busy_files)?;
         if !effects.is_empty() {
             self.push(Restored::new(step, found).with_effects(effects.clone()));
         }
@@ -112,11 +117,16 @@ impl Session {
         let (tree, before) = (self.tree(), self.tree_before_decisions());
         let update = move |dirs: &BranchDirs, dir: Arc<BranchDir>| {
             // A directory that has the files from before the decisions gets them. One with other files is the user's.
-            if let (Some(tree), Some(before)) = (tree, before)
-                && dirs.observe(&dir, Some(&tree), None)?.is_some_and(|observed| observed.tree == before)
-            {
-                dir.restore(&tree)?;
-                dir.updated();
+            if let (Some(tree), Some(before)) = (tree, before) {
+                until_unchanged(|| {
+                    let observed = dirs.observe(&dir, Some(&tree), None)?;
+                    if observed.is_some_and(|observed| observed.tree == before) {
+                        let restored = dir.restore(&tree)?.map(drop);
+                        restored.iter().for_each(|()| dir.updated());
+                        return Ok(restored);
+                    }
+                    Ok(Some(()))
+                })?;
             }
             Ok(dir.permanent_path().map(Path::to_owned))
         };
@@ -217,11 +227,18 @@ impl Session {
         let dir = self.prepare_dir().await?;
         let _work_lock = dir.work_lock();
         let ran = dir.sandbox().run(&Command::shell(command)).await;
-        let checked = checked(command, inputs, self.tree(), &ran);
+        let seen = self.see_files().await?;
+        // The check may have seen some files before they changed and others after.
+        let tree = self.tree().filter(|tree| match &seen {
+            SeenFiles::AsRecorded => true,
+            SeenFiles::Changed(observed) => observed.tree == *tree,
+            SeenFiles::Unseen => false,
+        });
+        let checked = checked(command, inputs, tree, &ran);
         let verdict = checked.verdict;
         self.push(checked);
         // Files that the check itself changed belong to no call.
-        self.observe().await?;
+        self.record_seen(seen);
         self.durable().await?;
         Ok(verdict)
     }
@@ -241,15 +258,25 @@ impl Session {
         }
     }
 
+    /// Returns the record with the state that the files are in now, if that is not on it: as a step that is not stored.
+    pub async fn record_of_now(&self) -> Result<Record> {
+        let mut record = self.as_record().clone();
+        let observed = self.find_unrecorded().await?;
+        observed.into_iter().for_each(|observed| _ = record.push(observed.into(), Stamp::on(self.id())));
+        Ok(record)
+    }
+
     /// Fails unless a check has passed on the files as they are now.
-    pub fn require_check(&self, name: &str) -> Result<()> {
-        let checks = self.checks();
+    pub async fn require_check(&self, name: &str) -> Result<()> {
+        let record = self.record_of_now().await?;
+        let checks = view::checks(&record);
         // On the record, secrets in the command are hidden.
         let hidden = self.secrets().hide(name);
         let name = hidden.as_deref().unwrap_or(name);
         let what = match checks.list.get(name) {
             None => "never ran",
             Some(check) if check.checked.verdict != Verdict::Passed => "did not pass",
+            Some(_) if self.place().is_none() => "passed, but there are no files to compare",
             Some(check) if check.freshness == Freshness::Stale => "passed on other files than there are now",
             Some(_) => return Ok(()),
         };

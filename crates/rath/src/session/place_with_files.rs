@@ -80,7 +80,9 @@ impl Session {
             }
         }
         let index = objects.temp_directory()?.join("index");
-        Workspace::open(root, &objects, &index)?.restore(id)?;
+        let mut workspace = Workspace::open(root, &objects, &index)?;
+        let empty = workspace.snapshot()?;
+        workspace.restore(&empty, id)?;
         objects.sync()?;
         Ok(PlacedFiles::Written { files: objects.files(id)?.len() as u64 })
     }

@@ -99,6 +99,14 @@ impl Placement {
     }
 }
 
+/// The files of a session, compared with its record.
+pub(super) enum SeenFiles {
+    AsRecorded,
+    Changed(Observed),
+    /// They could not be looked at.
+    Unseen,
+}
+
 impl Session {
     /// Returns the directory of this branch. Blocks: the directory of a fork is created here.
     pub(crate) fn branch_dir(&self) -> Result<Arc<BranchDir>> {
@@ -148,6 +156,14 @@ impl Session {
         let session = self.quiet();
         let find = move || session.branch_dirs().map(|dirs| dirs.expected_path(&session.dir_request()));
         run_blocking(find).await.ok().flatten()
+    }
+
+    /// Returns true if the files of this session are in its directory. They are not before the first tool of a fork, and after a merge
+    /// whose files could not be written: the next turn writes them.
+    pub async fn has_working_directory(&self) -> bool {
+        let session = self.quiet();
+        let find = move || session.branch_dirs().map(|dirs| dirs.has_dir(&session.dir_request()));
+        run_blocking(find).await.unwrap_or(false)
     }
 
     /// Returns the newest tree of the directory before the next call: that of this record, or of the one that this session works
@@ -472,6 +488,13 @@ impl Session {
 
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.
     pub(crate) async fn observe(&mut self) -> Result<()> {
+        let seen = self.see_files().await?;
+        self.record_seen(seen);
+        Ok(())
+    }
+
+    /// Takes a snapshot, and returns the step to record, if the files are not as the record says.
+    pub(super) async fn see_files(&self) -> Result<SeenFiles> {
         let unobserved = view::unobserved(&self.record);
         let (since, calls) = unobserved.map_or((None, Vec::new()), |it| (it.since, it.calls));
         let known = since.or_else(|| self.tree());
@@ -479,12 +502,19 @@ impl Session {
         let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
             branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
         };
-        match Box::pin(self.with_files(observe)).await? {
-            Some(Some(observed)) => _ = self.push(observed.with_calls(calls)),
-            Some(None) => {}
-            None => self.record_unseen(),
+        Ok(match Box::pin(self.with_files(observe)).await? {
+            Some(Some(observed)) => SeenFiles::Changed(observed.with_calls(calls)),
+            Some(None) => SeenFiles::AsRecorded,
+            None => SeenFiles::Unseen,
+        })
+    }
+
+    pub(super) fn record_seen(&mut self, seen: SeenFiles) {
+        match seen {
+            SeenFiles::Changed(observed) => _ = self.push(observed),
+            SeenFiles::AsRecorded => {}
+            SeenFiles::Unseen => self.record_unseen(),
         }
-        Ok(())
     }
 
     /// Records the files that a session begins with, if its record has none: those of its directory, or those that the directory
@@ -522,17 +552,24 @@ impl Session {
     /// Called before such a call is closed. If the directory is not there, the record goes on to say that it was not
     /// observed.
     pub(crate) async fn look(&mut self) -> Result<()> {
-        let has_files = self.place().is_some() && !self.is_guest() && self.replaying().is_none();
-        if !has_files || view::unobserved(&self.record).is_none() {
+        if view::unobserved(&self.record).is_none() {
             return Ok(());
+        }
+        let observed = self.find_unrecorded().await?;
+        observed.into_iter().for_each(|observed| _ = self.push(observed));
+        Ok(())
+    }
+
+    /// Returns the state of the files, if it is not the one on the record and can be seen.
+    pub(super) async fn find_unrecorded(&self) -> Result<Option<Observed>> {
+        if self.place().is_none() || self.is_guest() || self.replaying().is_some() {
+            return Ok(None);
         }
         let session = self.quiet();
         let look = move || {
             if session.branch_dirs()?.is_there() { session.changes_since_record() } else { Ok(None) }
         };
-        let observed = Box::pin(self.with_fetched_files(look)).await.map_err(|error| error.with_session(self))?;
-        observed.into_iter().for_each(|observed| _ = self.push(observed));
-        Ok(())
+        Box::pin(self.with_fetched_files(look)).await.map_err(|error| error.with_session(self))
     }
 
     /// Takes a snapshot after a tool may have changed files, and puts back those for which `refuse` returns a reason.

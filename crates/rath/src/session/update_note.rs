@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use rath_record::BranchId;
 use rath_record::chunk::Tree;
-use rath_workspace::{Objects, TreeFile, Workspace, read_at_most};
+use rath_workspace::{Objects, Snapshot, TreeFile, TreeId, Workspace, read_at_most};
 
 use super::versions::{self, Versions};
 use super::{Error, Result};
@@ -37,24 +37,23 @@ impl UpdateNote {
     }
 
     /// Makes the files equal to `wanted`: those of the tree after the update, merged with changes of others. The note stays until
-    /// [`remove`](UpdateNote::remove).
+    /// [`remove`](UpdateNote::remove). Returns false if others changed one of the files since they were `found`: they are as they were.
     pub(super) fn update(
         &mut self,
         workspace: &mut Workspace,
-        before: &Tree,
-        after: &Tree,
-        wanted: &Tree,
-    ) -> Result<()> {
+        found: &Snapshot,
+        [before, after, wanted]: [&Tree; 3],
+    ) -> Result<bool> {
         self.write(before, after).map_err(|error| {
             let message = format!("cannot write the note {}", self.path.display());
             Error::new(ErrorKind::Place, message).because(error)
         })?;
-        let restored = versions::tree_id(wanted).and_then(|wanted| Ok(workspace.restore(wanted)?));
-        if restored.is_err() {
+        let restored = versions::tree_id(wanted).and_then(|wanted| restore_unless_changed(workspace, found, wanted));
+        if !matches!(restored, Ok(true)) {
             // The files are as they were.
             self.remove();
         }
-        restored.map(drop)
+        restored
     }
 
     fn write(&mut self, before: &Tree, after: &Tree) -> std::io::Result<()> {
@@ -77,14 +76,20 @@ impl UpdateNote {
     /// Finishes an update of this session that was interrupted, if a recorded tree is the new one, or undoes it, if one is the old one. The
     /// first tree of the list that is one of them counts.
     pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<()> {
-        match self.state(workspace, recorded)? {
-            NoteState::OfOthers => return Ok(()),
-            NoteState::Void => {}
-            NoteState::Interrupted { found, completed } if found == completed => {}
-            NoteState::Interrupted { completed, .. } => _ = workspace.restore(versions::tree_id(&completed)?)?,
-        }
-        self.remove();
-        Ok(())
+        until_unchanged(|| {
+            match self.state(workspace, recorded)? {
+                NoteState::OfOthers => return Ok(Some(())),
+                NoteState::Void => {}
+                NoteState::Interrupted { found, completed } => {
+                    let completed = versions::tree_id(&completed)?;
+                    if !restore_unless_changed(workspace, &found, completed)? {
+                        return Ok(None);
+                    }
+                }
+            }
+            self.remove();
+            Ok(Some(()))
+        })
     }
 
     /// Returns the tree of the files as [`complete`](UpdateNote::complete) would leave them; none if it would change none. Changes
@@ -115,14 +120,42 @@ impl UpdateNote {
         if !trees.iter().all(is_stored) {
             return Ok(NoteState::Void);
         }
-        let found = versions::tree(workspace.snapshot()?.tree);
+        let snapshot = workspace.snapshot()?;
+        let found = versions::tree(snapshot.tree);
         let UpdatedPaths { pending, has_others } = UpdatedPaths::find(&versions, &trees, &found)?;
         if session.parse() != Ok(self.session) {
             return Ok(if has_others { NoteState::Void } else { NoteState::OfOthers });
         }
         let Some(to) = recorded.iter().find(|tree| trees.contains(tree)) else { return Ok(NoteState::Void) };
         let completed = versions.with_paths_of(&found, to, &pending)?;
-        Ok(NoteState::Interrupted { found, completed })
+        Ok(NoteState::Interrupted { found: snapshot, completed })
+    }
+}
+
+/// The number of times that files are looked at again because others change them.
+pub(super) const MAX_TRIES: usize = 5;
+
+/// Calls `work` until it returns a value: none if others changed a file since `work` looked at it.
+pub(super) fn until_unchanged<T>(mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    for _ in 0..MAX_TRIES {
+        if let Some(done) = work()? {
+            return Ok(done);
+        }
+    }
+    Err(busy_files())
+}
+
+/// Returns the error for files that another program changes all the time.
+pub(super) fn busy_files() -> Error {
+    Error::new(ErrorKind::Conflict, "another program keeps changing the files")
+        .with_hint("no file was overwritten; stop the program, and try again")
+}
+
+/// Makes the files equal to a tree. Returns false if others changed one of them since they were found: they are as they were.
+fn restore_unless_changed(workspace: &mut Workspace, found: &Snapshot, tree: TreeId) -> Result<bool> {
+    match workspace.restore(found, tree) {
+        Err(error) if error.kind() == rath_workspace::ErrorKind::Changed => Ok(false),
+        restored => Ok(restored.map(|_| true)?),
     }
 }
 
@@ -134,7 +167,7 @@ enum NoteState {
     Void,
     /// The files are partly those of both trees.
     Interrupted {
-        found: Tree,
+        found: Snapshot,
         /// The files of the recorded one of the two trees, with those that others changed meanwhile: the next look records them.
         completed: Tree,
     },

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult};
+use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult, Tree};
 use rath_record::turn::{PendingCall, Progress};
 use rath_record::{CallId, Text};
 
@@ -527,7 +527,7 @@ impl CallSlot {
         };
         if let Some(cx) = cx {
             cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
-            push_reports(session, cx);
+            push_reports(session, cx, None);
         }
         let tool = &self.call.tool;
         let mut lines: Vec<String> = put_back.describe().collect();
@@ -569,7 +569,8 @@ impl CallSlot {
             }
         };
         work.iter().for_each(|work| session.keep_aside(work));
-        cx.iter().for_each(|cx| push_reports(session, cx));
+        let tree = changes.as_ref().map(|changes| &changes.tree);
+        cx.iter().for_each(|cx| push_reports(session, cx, tree));
         // Secrets are removed before the text is cut: half a key would not be recognised.
         let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
         let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
@@ -592,9 +593,13 @@ impl CallSlot {
     }
 }
 
-/// Appends the checks and the notes of a call.
-fn push_reports(session: &mut Session, cx: &ToolCx) {
-    cx.take_checks().into_iter().for_each(|checked| _ = session.push(checked));
+/// Appends the checks and the notes of a call. A check saw a tree if that is the one after the call too: otherwise it may have seen some
+/// files before they changed and others after.
+fn push_reports(session: &mut Session, cx: &ToolCx, after: Option<&Tree>) {
+    for checked in cx.take_checks() {
+        let tree = checked.tree.clone().filter(|tree| after == Some(tree));
+        session.push(checked.with_tree(tree));
+    }
     cx.take_notes().into_iter().for_each(|note| _ = session.push(Chunk::note(note)));
 }
 

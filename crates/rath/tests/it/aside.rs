@@ -136,7 +136,7 @@ fn what_a_losing_try_did_overrules_nothing_of_the_winner() {
     let folder = folder(&[]);
     let session = best_of_three(&folder);
     assert_eq!(session.lineage().walk().iter().filter(|step| step.chunk().kind() == "checked").count(), 3);
-    session.require_check("grep -q 2 a.txt").expect("the winner's check holds");
+    block_on(session.require_check("grep -q 2 a.txt")).expect("the winner's check holds");
     let checks = session.checks();
     assert_eq!(checks.list["grep -q 2 a.txt"].freshness, Freshness::Fresh);
     let changed = view::files(session.as_record());

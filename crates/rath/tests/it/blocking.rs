@@ -173,7 +173,7 @@ fn files_of_a_session_are_touched_on_the_blocking_pool() {
         let argv = ["grep", "-q", "Paris", "trip.txt"].map(str::to_owned);
         assert!(merged.bisect(&argv).await?.step.is_some(), "some call took Paris away");
         assert_eq!(merged.check("test -e d.txt", &["d.txt".to_owned()]).await?, Verdict::Passed);
-        merged.require_check("test -e d.txt")?;
+        merged.require_check("test -e d.txt").await?;
         assert!(!merged.restore(first).await?.is_empty());
         Ok(())
     });

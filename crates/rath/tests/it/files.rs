@@ -2,13 +2,14 @@
 //! author.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use expect_test::expect;
 use rath::Origin;
 use rath::chunk::{Resolution, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
-use rath::tool::builtin::WriteFile;
+use rath::tool::builtin::{Check, WriteFile};
 use rath::turn::Next;
 use rath::view;
 use rath::view::Freshness;
@@ -277,8 +278,88 @@ fn a_check_goes_stale_when_what_it_saw_changes() {
     assert_eq!(fresh(&session), [false, false]);
     let session = work(session, &[&["echo a > src/a.txt; echo b > docs/b.txt"]]);
     assert_eq!(fresh(&session), [true, true]);
-    assert!(session.require_check("exit 3").is_err());
-    session.require_check("test -e src/a.txt").expect("it covers what is there");
+    assert!(block_on(session.require_check("exit 3")).is_err());
+    block_on(session.require_check("test -e src/a.txt")).expect("it covers what is there");
+}
+
+#[test]
+fn a_check_says_nothing_of_files_that_changed_while_it_ran() {
+    let folder = folder(&[("a.txt", "good\n"), ("b.txt", "b\n")]);
+    let mut session = work(placed(&folder), &[&["echo bad > a.txt"]]);
+    let (bad, inputs) = (session.head().expect("a step").id(), ["b.txt".to_owned()]);
+    // It passes because of what is written meanwhile.
+    let meanwhile = "echo good > a.txt; grep -q good a.txt";
+    assert_eq!(block_on(session.check(meanwhile, &[])).expect("ran"), Verdict::Passed);
+    assert_eq!(block_on(session.check("echo good > c.txt; test -e b.txt", &inputs)).expect("ran"), Verdict::Passed);
+    session.push(Chunk::user("check it"));
+    let call = json!({"calls": [{"name": "check", "arguments": {"command": "echo fine > d.txt"}}]}).to_string();
+    let agent = Agent::new("Work.", &script([call, r#"{"text": "done"}"#.to_owned()])).tool(Check);
+    let mut session = block_on(agent.run(session)).expect("a run");
+    block_on(session.restore(bad)).expect("restored");
+    for (check, holds) in [(meanwhile, false), ("echo good > c.txt; test -e b.txt", true), ("echo fine > d.txt", false)]
+    {
+        assert_eq!(block_on(session.require_check(check)).is_ok(), holds, "{check}");
+    }
+    // What was changed since and is on no record counts as well.
+    put(folder.path(), "b.txt", "changed\n");
+    assert!(block_on(session.require_check("echo good > c.txt; test -e b.txt")).is_err());
+}
+
+/// A program saves a file at any time while a session goes back and forth: what is overwritten is on the record.
+#[test]
+fn every_version_that_a_restore_overwrites_is_on_the_record() {
+    let folder = folder(&[("a.txt", "first\n")]);
+    let session = work(placed(&folder), &[&["echo one > a.txt"]]);
+    let one = session.head().expect("a step").id();
+    let mut session = work(session, &[&["echo two > a.txt"]]);
+    let two = session.head().expect("a step").id();
+    let (file, new) = (folder.path().join("a.txt"), rath_test_support::temp_dir());
+    let new = new.path().join("new");
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let overwritten = std::thread::scope(|scope| {
+        let saving = scope.spawn(|| {
+            let mut overwritten = Vec::new();
+            for nth in 0.. {
+                if is_over.load(SeqCst) {
+                    break;
+                }
+                let (version, before) = (format!("saved {nth}\n"), rounds.load(SeqCst));
+                std::fs::write(&new, &version).expect("written");
+                std::fs::rename(&new, &file).expect("renamed");
+                let is_there = || std::fs::read_to_string(&file).is_ok_and(|text| text == version);
+                let wait_for = |rounds_more: usize| {
+                    while rounds.load(SeqCst) < before + rounds_more && !is_over.load(SeqCst) {
+                        std::thread::yield_now();
+                    }
+                };
+                wait_for(nth % 2);
+                if !is_there() {
+                    // A file that is put back is away for a moment.
+                    wait_for(nth % 2 + 2);
+                    if !is_there() {
+                        overwritten.push(version);
+                    }
+                }
+            }
+            overwritten
+        });
+        for nth in 0..60 {
+            // While a program saves all the time, it may be given up.
+            let _ = block_on(session.restore([one, two][nth % 2]));
+            rounds.fetch_add(1, SeqCst);
+        }
+        is_over.store(true, SeqCst);
+        saving.join().expect("no panic")
+    });
+    assert!(!overwritten.is_empty());
+    let mut recorded = Vec::new();
+    for tree in view::trees(session.as_record()).list {
+        let then = rath_test_support::temp_dir();
+        block_on(session.at(tree.step.id()).expect("a step").checkout(then.path().join("then"))).expect("checked out");
+        recorded.push(std::fs::read_to_string(then.path().join("then/a.txt")).expect("a file"));
+    }
+    let lost: Vec<_> = overwritten.iter().filter(|version| !recorded.contains(version)).collect();
+    assert!(lost.is_empty(), "{lost:?} of {}", overwritten.len());
 }
 
 #[test]

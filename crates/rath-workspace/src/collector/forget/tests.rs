@@ -97,7 +97,8 @@ fn every_reader_of_a_version_knows_that_a_content_was_removed() {
     let root = temp.path().join("root");
     let mut workspace = Workspace::open(&root, &objects, &temp.path().join("index")).expect("a workspace");
     workspace.snapshot().expect("a snapshot");
-    assert_eq!(workspace.restore(tree).map(|_| ()).expect_err("incomplete").kind(), ErrorKind::Forgotten);
+    let now = workspace.snapshot().expect("a snapshot");
+    assert_eq!(workspace.restore(&now, tree).map(|_| ()).expect_err("incomplete").kind(), ErrorKind::Forgotten);
     assert_eq!(fs::read_to_string(root.join("a.txt")).expect("untouched"), "three\n");
     let into = temp.path().join("fork");
     let forked = workspace.fork(tree, &into, &temp.path().join("fork-index"));

@@ -19,7 +19,7 @@ use crate::session::ignored_files::UnsharedPath;
 use crate::session::mirror::Mirror;
 use crate::session::occupant::{Occupant, read_occupant};
 use crate::session::put_back::{PutBackReport, Refusal, put_back};
-use crate::session::update_note::UpdateNote;
+use crate::session::update_note::{UpdateNote, until_unchanged};
 use crate::session::versions::{self, Versions};
 use crate::session::work_lock::WorkLock;
 use crate::session::{Error, Result};
@@ -78,6 +78,38 @@ impl TrackedDir {
             links: Arc::default(),
             head: None,
         }
+    }
+
+    /// Does the work of [`BranchDir::update_to`] once; none if others changed a file meanwhile.
+    fn update_to(&mut self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<Option<()>> {
+        let TrackedDir { workspace, note, last, .. } = self;
+        let found = workspace.snapshot()?;
+        let now = versions::tree(found.tree);
+        let known = last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| last_tree.cloned());
+        let known = known.unwrap_or_else(|| tree.clone());
+        let interrupted = note.completed(workspace, &[&known, tree])?;
+        let meant = interrupted.as_ref().unwrap_or(&now);
+        let wanted = if *meant == *tree || *meant == known {
+            tree.clone()
+        } else {
+            let (merged, conflicts) = store.merge(&known, tree, meant)?;
+            if let [first, ..] = &conflicts[..] {
+                let message =
+                    format!("`{}` was changed in the directory meanwhile, and by the merge as well", first.path);
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                    "move your change elsewhere and resume, or check the session out into another directory",
+                ));
+            }
+            merged
+        };
+        if now != wanted && !note.update(workspace, &found, [&known, tree, &wanted])? {
+            return Ok(None);
+        }
+        if now != wanted || interrupted.is_some() {
+            note.remove();
+        }
+        *last = Some(workspace.snapshot()?);
+        Ok(Some(()))
     }
 
     /// Returns the links of a snapshot with the names that they give to files.
@@ -320,19 +352,23 @@ impl BranchDir {
         self.changes_since_last_look()
     }
 
-    /// Makes the files equal to a tree, and returns the tree that is there then with the changes since the last look.
+    /// Makes the files equal to a tree, and returns the tree that is there then with the changes since the last look. None if others
+    /// changed one of the files since: they are as they were, and the next look finds the change.
     ///
     /// If the record does not get the tree, the next look undoes this. Call [`updated`](BranchDir::updated) once it has it.
-    pub(crate) fn restore(&self, tree: &Tree) -> Result<(Tree, Vec<Effect>)> {
+    pub(crate) fn restore(&self, tree: &Tree) -> Result<Option<(Tree, Vec<Effect>)>> {
         if let Some(mut tracked) = self.tracked() {
             let TrackedDir { workspace, note, last, .. } = &mut *tracked;
-            let before = match last {
-                Some(last) => versions::tree(last.tree),
-                None => versions::tree(workspace.snapshot()?.tree),
+            let found = match last {
+                Some(last) => last.clone(),
+                None => workspace.snapshot()?,
             };
-            note.update(workspace, &before, tree, tree)?;
+            let before = versions::tree(found.tree);
+            if !note.update(workspace, &found, [&before, tree, tree])? {
+                return Ok(None);
+            }
         }
-        Ok(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
+        Ok(Some(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new()))))
     }
 
     /// Ends an update of the files: the record has their tree.
@@ -360,33 +396,7 @@ impl BranchDir {
     /// them is in conflict. An update that was interrupted counts as none.
     pub(super) fn update_to(&self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<()> {
         let Some(mut tracked) = self.tracked() else { return Ok(()) };
-        let TrackedDir { workspace, note, last, .. } = &mut *tracked;
-        let now = versions::tree(workspace.snapshot()?.tree);
-        let known = last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| last_tree.cloned());
-        let known = known.unwrap_or_else(|| tree.clone());
-        let interrupted = note.completed(workspace, &[&known, tree])?;
-        let found = interrupted.as_ref().unwrap_or(&now);
-        let wanted = if *found == *tree || *found == known {
-            tree.clone()
-        } else {
-            let (merged, conflicts) = store.merge(&known, tree, found)?;
-            if let [first, ..] = &conflicts[..] {
-                let message =
-                    format!("`{}` was changed in the directory meanwhile, and by the merge as well", first.path);
-                return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                    "move your change elsewhere and resume, or check the session out into another directory",
-                ));
-            }
-            merged
-        };
-        if now != wanted {
-            note.update(workspace, &known, tree, &wanted)?;
-        }
-        if now != wanted || interrupted.is_some() {
-            note.remove();
-        }
-        *last = Some(workspace.snapshot()?);
-        Ok(())
+        until_unchanged(|| tracked.update_to(tree, last_tree, store))
     }
 
     pub(super) fn tracked(&self) -> Option<MutexGuard<'_, TrackedDir>> {

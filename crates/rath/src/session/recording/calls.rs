@@ -11,6 +11,7 @@ use rath_record::{Step, StepId, draw};
 use super::{Divergence, Replay, json_diff};
 use crate::blocking::run_blocking;
 use crate::sandbox::Sandbox;
+use crate::session::update_note::until_unchanged;
 use crate::session::version_folders::{holds_no_files, missing_files};
 use crate::session::versions::{Versions, lossy_path};
 use crate::session::{BranchDirs, Error, ForkCounter, Result, Session, UnsharedPath};
@@ -153,11 +154,13 @@ impl Replay {
         let restore = move |branch_dirs: &BranchDirs, dir: Arc<crate::session::BranchDir>| {
             let Some(tree) = tree else { return branch_dirs.observe(&dir, None, None).map(drop) };
             dirs.copy([tree.clone()])?;
-            let observed = branch_dirs.observe(&dir, Some(&tree), None)?;
-            if observed.is_some_and(|observed| observed.tree != tree) {
-                dir.restore(&tree)?;
-            }
-            Ok(())
+            until_unchanged(|| {
+                let observed = branch_dirs.observe(&dir, Some(&tree), None)?;
+                match observed.is_some_and(|observed| observed.tree != tree) {
+                    true => Ok(dir.restore(&tree)?.map(drop)),
+                    false => Ok(Some(())),
+                }
+            })
         };
         session.with_dir(restore).await
     }

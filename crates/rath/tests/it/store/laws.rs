@@ -82,12 +82,18 @@ impl<'a> Program<'a> {
             12 => return self.open_again(at),
             13 => {
                 let plain = Session::user(format!("plain {nth}"));
-                let plain = match self.chance.below(3) {
+                let place = self.chance.below(3);
+                let plain = match place {
                     0 => block_on(plain.record(&self.store)).expect("recorded"),
                     1 => block_on(plain.record(&self.elsewhere)).expect("recorded"),
                     _ => plain,
                 };
-                now(self.live[at].merge(&plain)).expect("no call is open")
+                let merged = now(self.live[at].merge(&plain)).expect("no call is open");
+                // Two sessions of the store may each be merged into the other.
+                if place == 0 {
+                    self.live.push(plain);
+                }
+                merged
             }
             14 => {
                 block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
