@@ -248,6 +248,17 @@ impl HttpServer {
     pub fn host(&self) -> &str {
         authority(self.url.expose_secret()).unwrap_or_default()
     }
+
+    /// Returns true if the server is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = match self.host().strip_prefix('[') {
+            Some(address) => address.split(']').next(),
+            None => self.host().split(':').next(),
+        };
+        let host = host.unwrap_or_default();
+        host.eq_ignore_ascii_case("localhost")
+            || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    }
 }
 
 impl fmt::Debug for StdioServer {

@@ -15,11 +15,12 @@ use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
     RunningService, ServiceError,
 };
-use rmcp::transport::Transport;
+use rmcp::transport::{DynamicTransportError, Transport};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::http;
 use crate::inbox::{Inbox, Watched};
 use crate::limits::Limits;
 use crate::stdio::{Diagnostics, StdioTransport, drain_stderr};
@@ -200,6 +201,9 @@ impl Connection {
                 let _ = error;
                 Error::new(ErrorKind::Closed, format!("it has ended{}", self.describe_end().await))
             }
+            ServiceError::TransportSend(error) => {
+                Error::new(ErrorKind::Closed, one_line(&describe_transport(&error), MAX_MESSAGE_BYTES))
+            }
             error => Error::new(ErrorKind::Closed, one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
         }
     }
@@ -306,10 +310,17 @@ fn describe(error: &ClientInitializeError) -> String {
         }
         ClientInitializeError::JsonRpcError(error) => format!("it refuses: {}", error.message),
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
-        // The rest names types of the library.
-        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::TransportError { error, .. } => describe_transport(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback),
         error => error.to_string(),
+    }
+}
+
+/// Returns the message of a transport without the types of the library that its own text names.
+fn describe_transport(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref() {
+        Some(error) => http::describe(error),
+        None => error.error.to_string(),
     }
 }
 

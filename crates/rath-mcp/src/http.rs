@@ -40,6 +40,8 @@ const MAX_SHOWN_BYTES: usize = 200;
 const MIN_RETRY_MILLIS: u64 = 1_000;
 /// The longest such time.
 const MAX_RETRY_MILLIS: u64 = 60_000;
+/// The end of a connection whose session the server has forgotten, as it does when it is started anew.
+const SESSION_FORGOTTEN: &str = "it does not know the session any more";
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -63,7 +65,9 @@ async fn connect_with(
     limits: &Limits,
     (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
 ) -> Result<Connection> {
-    let client = BoundedClient { client: client(server)?, max_bytes: limits.message_bytes };
+    let diagnostics = Arc::new(Diagnostics::default());
+    let client =
+        BoundedClient { client: client(server)?, max_bytes: limits.message_bytes, diagnostics: diagnostics.clone() };
     let mut headers = HashMap::new();
     for (name, value) in &server.headers {
         let invalid = || Error::new(ErrorKind::Config, format_args!("the header `{name}` is not valid"));
@@ -74,10 +78,9 @@ async fn connect_with(
     let config = StreamableHttpClientTransportConfig::with_uri(server.url.expose_secret())
         .custom_headers(headers)
         .max_sse_event_size(limits.message_bytes)
-        // A session that the server has forgotten is a new start, which is noted.
+        // A session that the server has forgotten ends the connection: a new one is a new start, which is noted.
         .reinit_on_expired_session(false);
     let transport = StreamableHttpClientTransport::with_client(client, config);
-    let diagnostics = Arc::new(Diagnostics::default());
     let connection = Connection::agree(transport, diagnostics, None, Vec::new(), (mode, deadline)).await;
     connection.map_err(|error| Error::new(error.kind(), format_args!("{} at {}", error.message(), server.host())))
 }
@@ -90,10 +93,8 @@ fn client(server: &HttpServer) -> Result<reqwest::Client> {
         // A redirect could carry the headers to another host.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
-    let host = server.host().rsplit_once(':').map_or(server.host(), |(host, _)| host);
-    let is_local = matches!(host, "localhost" | "[::1]") || host.starts_with("127.");
     // A proxy cannot reach this machine's loopback.
-    let builder = if is_local { builder.no_proxy() } else { builder };
+    let builder = if server.is_loopback() { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| Error::new(ErrorKind::Start, "no HTTP client").because(error))
 }
 
@@ -102,9 +103,10 @@ fn client(server: &HttpServer) -> Result<reqwest::Client> {
 struct BoundedClient {
     client: reqwest::Client,
     max_bytes: usize,
+    diagnostics: Arc<Diagnostics>,
 }
 
-type HttpError = StreamableHttpError<reqwest::Error>;
+pub(crate) type HttpError = StreamableHttpError<reqwest::Error>;
 
 impl BoundedClient {
     fn request(
@@ -139,6 +141,57 @@ impl BoundedClient {
         };
         events.map(move |event| event.map(no_sooner)).boxed()
     }
+
+    /// Returns the answer to a request whose status is no success: an error of the protocol in its body, or the status itself.
+    async fn refused(
+        &self,
+        message: &ClientJsonRpcMessage,
+        has_session: bool,
+        response: Response,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let status = response.status();
+        let challenge =
+            response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Err(match challenge {
+                Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(one_line(&challenge, 500))),
+                None => status_error(status),
+            });
+        }
+        let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let error = match serde_json::from_slice(&body) {
+            Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
+            _ => None,
+        };
+        // Many servers answer 400 in the place of 404. Only the text of the error tells.
+        let names_session = |text: &str| text.to_ascii_lowercase().contains("session");
+        if has_session
+            && status == StatusCode::BAD_REQUEST
+            && error.as_ref().is_some_and(|error| names_session(&error.error.message))
+        {
+            return Err(self.session_forgotten());
+        }
+        if let ClientJsonRpcMessage::Request(request) = message {
+            let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
+            // A server of an older version does not know the request, and is asked in the older way.
+            if is_discovery && !has_session && status.is_client_error() {
+                let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
+                let error = error.map_or_else(unknown, |error| error.error);
+                let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+                return Ok(StreamableHttpPostResponse::Json(answer, None));
+            }
+        }
+        match error {
+            Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
+            None => Err(status_error(status)),
+        }
+    }
+
+    /// Notes that the connection has ended, so that the next use opens a new one.
+    fn session_forgotten(&self) -> HttpError {
+        self.diagnostics.set_end(SESSION_FORGOTTEN);
+        StreamableHttpError::SessionExpired
+    }
 }
 
 impl StreamableHttpClient for BoundedClient {
@@ -161,10 +214,10 @@ impl StreamableHttpClient for BoundedClient {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if status == StatusCode::NOT_FOUND && session_id.is_some() {
-            return Err(StreamableHttpError::SessionExpired);
+            return Err(self.session_forgotten());
         }
         if !status.is_success() {
-            return refused(&message, session_id.is_some(), response).await;
+            return self.refused(&message, session_id.is_some(), response).await;
         }
         let session = response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         let media_type = media_type(&response);
@@ -215,38 +268,26 @@ impl StreamableHttpClient for BoundedClient {
     }
 }
 
-/// Returns the answer to a request whose status is no success: an error of the protocol in its body, or the status itself.
-async fn refused(
-    message: &ClientJsonRpcMessage,
-    has_session: bool,
-    response: Response,
-) -> Result<StreamableHttpPostResponse, HttpError> {
-    let status = response.status();
-    let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Err(match challenge {
-            Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(one_line(&challenge, 500))),
-            None => status_error(status),
-        });
-    }
-    let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
-    let error = match serde_json::from_slice(&body) {
-        Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
-        _ => None,
-    };
-    if let ClientJsonRpcMessage::Request(request) = message {
-        let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        // A server of an older version does not know the request, and is asked in the older way.
-        if is_discovery && !has_session && status.is_client_error() {
-            let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
-            let error = error.map_or_else(unknown, |error| error.error);
-            let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-            return Ok(StreamableHttpPostResponse::Json(answer, None));
-        }
-    }
+/// Describes an error to a person: its own text names parts of the library.
+pub(crate) fn describe(error: &HttpError) -> String {
     match error {
-        Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
-        None => Err(status_error(status)),
+        StreamableHttpError::Client(error) => {
+            let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+            let cause = sources.last().map(ToString::to_string).unwrap_or_default();
+            let problem = if error.is_connect() { "it cannot be reached" } else { "the connection is broken" };
+            format!("{problem}: {cause}")
+        }
+        StreamableHttpError::HttpStatus(error) => format!("it answers HTTP {}", error.status),
+        StreamableHttpError::AuthRequired(error) => {
+            format!("it asks for authorization: {}", error.www_authenticate_header)
+        }
+        StreamableHttpError::UnexpectedServerResponse(problem) => format!("it sent {problem}"),
+        StreamableHttpError::UnexpectedContentType(Some(kind)) => format!("its answer is not JSON but `{kind}`"),
+        StreamableHttpError::UnexpectedContentType(None) => "its answer has no type".to_owned(),
+        StreamableHttpError::Deserialize(error) => format!("its answer is not valid: {error}"),
+        StreamableHttpError::SessionExpired => SESSION_FORGOTTEN.to_owned(),
+        StreamableHttpError::TransportChannelClosed => "the connection is closed".to_owned(),
+        error => error.to_string(),
     }
 }
 

@@ -251,3 +251,21 @@ fn what_a_project_writes_out_is_no_secret() {
     "#]],
     );
 }
+
+#[test]
+fn addresses_of_this_machine_need_no_proxy() {
+    for (url, expected) in [
+        ("http://[::1]/mcp", true),
+        ("http://[::1]:8080/mcp", true),
+        ("http://localhost", true),
+        ("http://LOCALHOST:1/", true),
+        ("http://127.0.0.2:1", true),
+        ("http://127.evil.example/", false),
+        ("http://[::2]/", false),
+        ("https://localhost.example/", false),
+    ] {
+        let config = ServerConfig::http("one", url).expect("valid");
+        let Transport::Http(server) = config.transport else { panic!("it is reached by HTTP") };
+        assert_eq!(server.is_loopback(), expected, "{url}");
+    }
+}

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod hostile;
+mod http;
 mod kill;
 mod real;
 mod sessions;
