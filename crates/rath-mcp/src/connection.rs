@@ -12,12 +12,12 @@ use rmcp::model::{
     ServerResult,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
-    RunningService, ServiceError,
+    ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
+    RequestHandle, RoleClient, RunningService, ServiceError,
 };
 use rmcp::transport::{DynamicTransportError, Transport};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::http;
@@ -48,26 +48,17 @@ pub(crate) struct RunningServer(Arc<Mutex<Option<Process>>>);
 
 impl Connection {
     /// Starts a process and agrees on a version with it.
-    pub(crate) async fn stdio(sandbox: &Sandbox, command: &Command, limits: &Limits) -> Result<Self> {
-        let deadline = tokio::time::Instant::now() + limits.start;
-        let mode = ClientLifecycleMode::Auto { preferred_versions: modern_versions(), legacy_version: None };
-        match Connection::stdio_with(sandbox, command, limits, (mode, deadline)).await {
-            Err(error) if may_be_older(&error) => {
-                let mode = (ClientLifecycleMode::Initialize, deadline);
-                Connection::stdio_with(sandbox, command, limits, mode).await
-            }
-            result => result,
-        }
-    }
-
-    async fn stdio_with(
+    pub(crate) async fn stdio(
         sandbox: &Sandbox,
         command: &Command,
         limits: &Limits,
         (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
     ) -> Result<Self> {
         let diagnostics = Arc::new(Diagnostics::default());
-        let mut process = sandbox.start(command).await.map_err(start_failed)?;
+        let Ok(started) = timeout_at(deadline, sandbox.start(command)).await else {
+            return Err(Error::new(ErrorKind::Timeout, "it could not be started in time"));
+        };
+        let mut process = started.map_err(start_failed)?;
         let missing = || Error::new(ErrorKind::Start, "a pipe of the process is missing");
         let stdin = process.stdin.take().ok_or_else(missing)?;
         let stdout = process.stdout.take().ok_or_else(missing)?;
@@ -92,10 +83,12 @@ impl Connection {
         let inbox = Arc::new(Inbox::default());
         let client = ClientConfig::new(ClientCapabilities::default(), identity());
         let transport = Watched::new(transport, inbox.clone());
-        let agreed = tokio::time::timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
+        let agreed = timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
         let error = match agreed {
             Ok(Ok(service)) => {
                 inbox.set_connected();
+                // The library would hold every list, and answer from there while the server says that its list has changed.
+                service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
                 let StartGuard { process, tasks } = &mut starting;
                 let (process, tasks) = (process.take(), std::mem::take(tasks));
                 return Ok(Connection { service, inbox, diagnostics, process, tasks });
@@ -250,7 +243,9 @@ impl RunningServer {
 impl Drop for RunningServer {
     /// Kills the process.
     fn drop(&mut self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let process = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // This takes time, so the lock is free by now.
+        drop(process);
     }
 }
 
@@ -333,9 +328,10 @@ fn start_failed(error: rath_sandbox::Error) -> Error {
     }
 }
 
-/// The versions without a handshake, newest first.
-pub(crate) fn modern_versions() -> Vec<ProtocolVersion> {
-    ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(|version| !version.has_initialize()).cloned().collect()
+/// Returns the way to ask a server: with the versions without a handshake, newest first, then with one.
+pub(crate) fn newer_or_older() -> ClientLifecycleMode {
+    let versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(|version| !version.has_initialize());
+    ClientLifecycleMode::Auto { preferred_versions: versions.cloned().collect(), legacy_version: None }
 }
 
 fn identity() -> Implementation {

@@ -23,7 +23,7 @@ use secrecy::ExposeSecret;
 use sse_stream::{Sse, SseStream};
 
 use crate::config::HttpServer;
-use crate::connection::{Connection, may_be_older, modern_versions};
+use crate::connection::{Connection, may_be_older, newer_or_older};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event_limit::EventLimit;
 use crate::limits::Limits;
@@ -51,8 +51,7 @@ const EVENTS: &str = "text/event-stream";
 /// Opens a connection.
 pub(crate) async fn connect(server: &HttpServer, limits: &Limits) -> Result<Connection> {
     let deadline = tokio::time::Instant::now() + limits.start;
-    let mode = ClientLifecycleMode::Auto { preferred_versions: modern_versions(), legacy_version: None };
-    match connect_with(server, limits, (mode, deadline)).await {
+    match connect_with(server, limits, (newer_or_older(), deadline)).await {
         Err(error) if may_be_older(&error) => {
             connect_with(server, limits, (ClientLifecycleMode::Initialize, deadline)).await
         }

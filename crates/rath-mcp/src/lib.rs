@@ -15,6 +15,7 @@ mod naming;
 mod resources;
 mod server;
 mod servers;
+mod start;
 mod stdio;
 mod text;
 mod tool;

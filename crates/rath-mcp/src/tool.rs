@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::content;
 use crate::error::{Error, ErrorKind};
 use crate::naming::NamedTool;
-use crate::server::{Connected, Server};
+use crate::server::Server;
 use crate::text::one_line;
 
 /// The most reports of progress of one call that listeners get, and the most bytes of each.
@@ -60,8 +60,8 @@ impl Tool for McpTool {
             let message = format!("the server `{}`: its handle was dropped", self.server_name);
             rath::Error::new(rath::ErrorKind::Tool, message)
         })?;
-        let Connected { connection, notes } = server.connect().await.map_err(to_rath)?;
-        notes.into_iter().for_each(|note| cx.note(note));
+        let connection = server.connect().await.map_err(to_rath)?;
+        server.take_notes().into_iter().for_each(|note| cx.note(note));
         let mut params = CallToolRequestParams::new(self.tool.original.clone());
         if let Value::Object(arguments) = arguments {
             params = params.with_arguments(arguments);

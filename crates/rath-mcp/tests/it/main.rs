@@ -6,6 +6,7 @@ mod http;
 mod kill;
 mod real;
 mod sessions;
+mod starts;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -45,8 +45,8 @@ while (my $line = <STDIN>) {
         result($id, qq({"contents":[{"uri":"notes","text":") . ($uri eq $long ? 'found' : 'unknown') . '"}]}');
     } elsif ($method eq 'tools/list' && $mode =~ /^(mute|bad)list$/ && !$more) {
         touch('asked');
-        result($id, '{"tools":[{"name":5}]}') if $mode eq 'badlist';
         if (-e 'change') { $more++; say_json('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}') }
+        result($id, '{"tools":[{"name":5}]}') if $mode eq 'badlist';
     } elsif ($method eq 'tools/list') {
         my @tools = map { tool($_, $_ eq 'echo' ? ',"annotations":{"readOnlyHint":true}' : '') } @names;
         push @tools, tool("new$_", '') for 1 .. $more;
