@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use rath::Secrets;
 use rath_sandbox::{Command, ExitStatus, Process, Sandbox};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ClientRequest, Implementation, ProgressNotificationParam, ProtocolVersion,
@@ -20,11 +21,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::http;
-use crate::inbox::{Inbox, Watched};
+use crate::inbox::{Inbox, InboxTransport};
 use crate::limits::Limits;
 use crate::stdio::{Diagnostics, StdioTransport, drain_stderr};
-use crate::text::one_line;
+use crate::{http, message};
 
 /// The time that a process is given to end after its stdin was closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,9 +52,10 @@ impl Connection {
         sandbox: &Sandbox,
         command: &Command,
         limits: &Limits,
+        secrets: &Secrets,
         (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
     ) -> Result<Self> {
-        let diagnostics = Arc::new(Diagnostics::default());
+        let diagnostics = Arc::new(Diagnostics::new(secrets.clone()));
         let Ok(started) = timeout_at(deadline, sandbox.start(command)).await else {
             return Err(Error::new(ErrorKind::Timeout, "it could not be started in time"));
         };
@@ -63,7 +64,7 @@ impl Connection {
         let stdin = process.stdin.take().ok_or_else(missing)?;
         let stdout = process.stdout.take().ok_or_else(missing)?;
         let stderr = process.stderr.take().ok_or_else(missing)?;
-        let transport = StdioTransport::new(stdin, stdout, limits.message_bytes, diagnostics.clone());
+        let transport = StdioTransport::new(stdin, stdout, *limits, diagnostics.clone());
         let draining = tokio::spawn(drain_stderr(stderr, diagnostics.clone()));
         let process = RunningServer(Arc::new(Mutex::new(Some(process))));
         let waiting = tokio::spawn(process.wait(diagnostics.clone()));
@@ -82,7 +83,7 @@ impl Connection {
         let mut starting = StartGuard { process, tasks };
         let inbox = Arc::new(Inbox::default());
         let client = ClientConfig::new(ClientCapabilities::default(), identity());
-        let transport = Watched::new(transport, inbox.clone());
+        let transport = InboxTransport::new(transport, inbox.clone());
         let agreed = timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
         let error = match agreed {
             Ok(Ok(service)) => {
@@ -111,7 +112,7 @@ impl Connection {
         let why = match (&error, diagnostics.end()) {
             // The end of the process says more.
             (_, Some(_)) if is_closed => String::new(),
-            (error, _) => format!(": {}", one_line(&describe(error), MAX_MESSAGE_BYTES)),
+            (error, _) => format!(": {}", diagnostics.one_line(&describe(error), MAX_MESSAGE_BYTES)),
         };
         Err(Error::new(kind, format!("it could not be started{why}{}", diagnostics.describe())))
     }
@@ -186,7 +187,10 @@ impl Connection {
     pub(crate) async fn failed(&self, error: ServiceError) -> Error {
         match error {
             ServiceError::McpError(error) => {
-                let message = one_line(&error.message, MAX_MESSAGE_BYTES);
+                let message = self.diagnostics.one_line(&error.message, MAX_MESSAGE_BYTES);
+                if error.code == message::UNREADABLE {
+                    return Error::new(ErrorKind::Answer, message);
+                }
                 Error::new(ErrorKind::Refused, format!("it refuses: {message} (error {})", error.code.0))
             }
             ServiceError::UnexpectedResponse => Error::new(ErrorKind::Answer, "its answer is of another kind"),
@@ -195,9 +199,9 @@ impl Connection {
                 Error::new(ErrorKind::Closed, format!("it has ended{}", self.describe_end().await))
             }
             ServiceError::TransportSend(error) => {
-                Error::new(ErrorKind::Closed, one_line(&describe_transport(&error), MAX_MESSAGE_BYTES))
+                Error::new(ErrorKind::Closed, self.diagnostics.one_line(&describe_transport(&error), MAX_MESSAGE_BYTES))
             }
-            error => Error::new(ErrorKind::Closed, one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
+            error => Error::new(ErrorKind::Closed, self.diagnostics.one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use rath::Secrets;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
@@ -27,8 +28,8 @@ use crate::connection::{Connection, may_be_older, newer_or_older};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event_limit::EventLimit;
 use crate::limits::Limits;
+use crate::message;
 use crate::stdio::Diagnostics;
-use crate::text::one_line;
 
 /// The time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,11 +50,11 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Opens a connection.
-pub(crate) async fn connect(server: &HttpServer, limits: &Limits) -> Result<Connection> {
+pub(crate) async fn connect(server: &HttpServer, limits: &Limits, secrets: &Secrets) -> Result<Connection> {
     let deadline = tokio::time::Instant::now() + limits.start;
-    match connect_with(server, limits, (newer_or_older(), deadline)).await {
+    match connect_with(server, limits, secrets, (newer_or_older(), deadline)).await {
         Err(error) if may_be_older(&error) => {
-            connect_with(server, limits, (ClientLifecycleMode::Initialize, deadline)).await
+            connect_with(server, limits, secrets, (ClientLifecycleMode::Initialize, deadline)).await
         }
         result => result,
     }
@@ -62,9 +63,10 @@ pub(crate) async fn connect(server: &HttpServer, limits: &Limits) -> Result<Conn
 async fn connect_with(
     server: &HttpServer,
     limits: &Limits,
+    secrets: &Secrets,
     (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
 ) -> Result<Connection> {
-    let diagnostics = Arc::new(Diagnostics::default());
+    let diagnostics = Arc::new(Diagnostics::new(secrets.clone()));
     let client =
         BoundedClient { client: client(server)?, max_bytes: limits.message_bytes, diagnostics: diagnostics.clone() };
     let mut headers = HashMap::new();
@@ -134,11 +136,7 @@ impl BoundedClient {
             Ok::<_, std::io::Error>(Some((chunk, (response, limit))))
         });
         let events = SseStream::from_bytes_stream(chunks);
-        let no_sooner = |mut event: Sse| {
-            event.retry = event.retry.map(|retry| retry.clamp(MIN_RETRY_MILLIS, MAX_RETRY_MILLIS));
-            event
-        };
-        events.map(move |event| event.map(no_sooner)).boxed()
+        events.map(|event| event.map(checked)).boxed()
     }
 
     /// Returns the answer to a request whose status is no success: an error of the protocol in its body, or the status itself.
@@ -153,7 +151,9 @@ impl BoundedClient {
             response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(match challenge {
-                Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(one_line(&challenge, 500))),
+                Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(
+                    self.diagnostics.one_line(&challenge, 500),
+                )),
                 None => status_error(status),
             });
         }
@@ -224,12 +224,20 @@ impl StreamableHttpClient for BoundedClient {
             return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
         }
         let body = read_body(response, self.max_bytes).await?;
-        match serde_json::from_slice(&body) {
+        match message::read(&body) {
             Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
             // Nobody waits for an answer to a notification.
             Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
-            Err(error) if media_type == JSON => Err(StreamableHttpError::Deserialize(error)),
-            Err(_) => Err(StreamableHttpError::UnexpectedContentType(Some(one_line(&media_type, MAX_SHOWN_BYTES)))),
+            Err(unreadable) if media_type == JSON => {
+                let problem = unreadable.problem.clone();
+                let answer =
+                    unreadable.answer().ok_or(StreamableHttpError::UnexpectedServerResponse(problem.into()))?;
+                Ok(StreamableHttpPostResponse::Json(answer, session))
+            }
+            Err(_) => {
+                let media_type = self.diagnostics.one_line(&media_type, MAX_SHOWN_BYTES);
+                Err(StreamableHttpError::UnexpectedContentType(Some(media_type)))
+            }
         }
     }
 
@@ -267,6 +275,16 @@ impl StreamableHttpClient for BoundedClient {
     }
 }
 
+/// Returns an event that the library can read: it would drop another one, and its request would wait.
+fn checked(mut event: Sse) -> Sse {
+    event.retry = event.retry.map(|retry| retry.clamp(MIN_RETRY_MILLIS, MAX_RETRY_MILLIS));
+    event.data = event.data.and_then(|data| match message::read(data.as_bytes()) {
+        Ok(_) => Some(data),
+        Err(unreadable) => serde_json::to_string(&unreadable.answer()?).ok(),
+    });
+    event
+}
+
 /// Describes an error to a person: its own text names parts of the library.
 pub(crate) fn describe(error: &HttpError) -> String {
     match error {
@@ -280,7 +298,7 @@ pub(crate) fn describe(error: &HttpError) -> String {
         StreamableHttpError::AuthRequired(error) => {
             format!("it asks for authorization: {}", error.www_authenticate_header)
         }
-        StreamableHttpError::UnexpectedServerResponse(problem) => format!("it sent {problem}"),
+        StreamableHttpError::UnexpectedServerResponse(problem) => problem.to_string(),
         StreamableHttpError::UnexpectedContentType(Some(kind)) => format!("its answer is not JSON but `{kind}`"),
         StreamableHttpError::UnexpectedContentType(None) => "its answer has no type".to_owned(),
         StreamableHttpError::Deserialize(error) => format!("its answer is not valid: {error}"),
@@ -309,7 +327,7 @@ async fn read_body(mut response: Response, max_bytes: usize) -> Result<Bytes, Ht
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(client_error)? {
         if body.len() + chunk.len() > max_bytes {
-            let message = format!("a message of more than {max_bytes} bytes");
+            let message = format!("it sent a message of more than {max_bytes} bytes");
             return Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(message)));
         }
         body.extend_from_slice(&chunk);

@@ -11,6 +11,7 @@ mod event_limit;
 mod http;
 mod inbox;
 mod limits;
+mod message;
 mod naming;
 mod resources;
 mod server;

@@ -111,6 +111,7 @@ impl McpServers {
             ServerResult::ListPromptsResult(page) => Some((page.prompts, page.next_cursor)),
             _ => None,
         });
+        let described = |text: String| described(server, &text);
         let argument = |it: rmcp::model::PromptArgument| PromptArgument {
             name: it.name,
             description: it.description.map(described),
@@ -140,7 +141,7 @@ impl McpServers {
         };
         let messages = result.messages.into_iter().map(|message| PromptMessage {
             speaker: if message.role == Role::User { Speaker::User } else { Speaker::Assistant },
-            content: content::message_output(message),
+            content: content::message_output(message, &server.secrets),
         });
         Ok(messages.collect())
     }
@@ -250,8 +251,10 @@ async fn list_resources(server: &Arc<Server>) -> Result<Vec<Resource>> {
         ServerResult::ListResourcesResult(page) => Some((page.resources, page.next_cursor)),
         _ => None,
     });
+    let described = |text: String| described(server, &text);
     // An address that was cut or cleaned would be another one.
-    let resources = resources.await?.into_iter().filter(|it| one_line(&it.uri, MAX_URI_BYTES) == it.uri);
+    let resources =
+        resources.await?.into_iter().filter(|it| one_line(&server.secrets, &it.uri, MAX_URI_BYTES) == it.uri);
     let resources = resources.map(|it| Resource {
         uri: it.uri,
         name: described(it.name),
@@ -264,7 +267,7 @@ async fn list_resources(server: &Arc<Server>) -> Result<Vec<Resource>> {
 async fn read_resource(server: &Arc<Server>, uri: &str) -> Result<Output> {
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(ReadResourceRequestParams::new(uri)));
     match server.request(request).await? {
-        ServerResult::ReadResourceResult(result) => Ok(content::resource_output(result.contents)),
+        ServerResult::ReadResourceResult(result) => Ok(content::resource_output(result.contents, &server.secrets)),
         _ => Err(other_kind(server)),
     }
 }
@@ -300,6 +303,6 @@ fn other_kind(server: &Server) -> Error {
     Error::new(ErrorKind::Answer, format!("the server `{}`: its answer is of another kind", server.name()))
 }
 
-fn described(text: String) -> String {
-    one_line(&text, MAX_DESCRIPTION_BYTES)
+fn described(server: &Server, text: &str) -> String {
+    one_line(&server.secrets, text, MAX_DESCRIPTION_BYTES)
 }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
+use rath::Secrets;
 use rath::tool::Tools;
 use rath_sandbox::Sandbox;
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
+use secrecy::ExposeSecret;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -26,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) limits: Limits,
     /// The sandbox of its process, none if it is reached by HTTP; or the reason why it cannot be started.
     sandbox: Result<Option<Sandbox>, &'static str>,
+    /// The values that are hidden in texts of the server.
+    pub(crate) secrets: Secrets,
     /// Shared with the task that starts the server, which does not keep it alive.
     state: Arc<Mutex<ServerState>>,
 }
@@ -105,8 +109,13 @@ impl Server {
             listed: None,
             notes: Vec::new(),
         };
+        let mut secrets = Secrets::default();
+        for (name, value) in config.secrets() {
+            // A value that is too short would be found in ordinary text.
+            let _ = secrets.add(&name, value.expose_secret());
+        }
         let limits = Limits { start, call, request, ..limits };
-        Server { config, limits, sandbox, state: Arc::new(Mutex::new(state)) }
+        Server { config, limits, sandbox, secrets, state: Arc::new(Mutex::new(state)) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -175,6 +184,7 @@ impl Server {
             config: self.config.clone(),
             limits: self.limits,
             sandbox,
+            secrets: self.secrets.clone(),
             is_older: state.is_older,
             can_start_twice: state.starts.len() < self.limits.starts,
         };
@@ -279,7 +289,7 @@ impl Server {
             notes.push(format!("lists more tools than {}", fetched.len()));
         }
         notes.iter_mut().for_each(|note| *note = format!("the server `{}` {note}", self.name()));
-        let (named, naming_notes) = name_tools(self.name(), fetched);
+        let (named, naming_notes) = name_tools(self.name(), fetched, &self.secrets);
         notes.extend(naming_notes);
         let tools = named.into_iter().fold(Tools::default(), |tools, named| tools.tool(McpTool::new(self, named)));
         Ok((tools, notes))

@@ -8,7 +8,6 @@ use rath::tool::{ToolListing, ToolSource, Tools};
 #[cfg(unix)]
 use rath_sandbox::Isolated;
 use rath_sandbox::Sandbox;
-use secrecy::ExposeSecret;
 
 use crate::config::{ServerConfig, StdioServer, Transport, Walls};
 use crate::error::{Error, ErrorKind, Result};
@@ -219,12 +218,7 @@ impl ToolSource for McpServers {
     }
 
     fn secrets(&self) -> Secrets {
-        let mut secrets = Secrets::default();
-        for (name, value) in self.0.list.iter().flat_map(|server| server.config.secrets()) {
-            // A value that is too short would be found in ordinary text.
-            let _ = secrets.add(&name, value.expose_secret());
-        }
-        secrets
+        self.0.list.iter().fold(Secrets::default(), |all, server| all.with(&server.secrets))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The start of a server, once or twice.
 
+use rath::Secrets;
 use rath_sandbox::{Command, Sandbox};
 use rmcp::service::ClientLifecycleMode;
 use secrecy::ExposeSecret;
@@ -20,6 +21,8 @@ pub(crate) struct Start {
     pub(crate) config: ServerConfig,
     pub(crate) limits: Limits,
     pub(crate) sandbox: Option<Sandbox>,
+    /// The values that are hidden in texts of the server.
+    pub(crate) secrets: Secrets,
     /// True if the server is asked in the way of the older protocol at once.
     pub(crate) is_older: bool,
     /// True if the number of starts allows a second one.
@@ -42,7 +45,7 @@ impl Start {
                 self.start_process(process, sandbox, &mut first_failure).await
             }
             (Transport::Stdio(_), None) => Err(Error::new(ErrorKind::Config, "it has no sandbox")),
-            (Transport::Http(server), _) => http::connect(server, &self.limits).await,
+            (Transport::Http(server), _) => http::connect(server, &self.limits, &self.secrets).await,
         };
         let result = result.map(|mut connection| {
             watch_lists::begin(&mut connection);
@@ -59,7 +62,8 @@ impl Start {
         first_failure: &mut Option<String>,
     ) -> Result<Connection> {
         let (command, deadline) = (command(process), Instant::now() + self.limits.start);
-        let start = async |mode| Connection::stdio(sandbox, &command, &self.limits, (mode, deadline)).await;
+        let start =
+            async |mode| Connection::stdio(sandbox, &command, &self.limits, &self.secrets, (mode, deadline)).await;
         let mode = if self.is_older { ClientLifecycleMode::Initialize } else { newer_or_older() };
         let result = match start(mode).await {
             Err(error) if may_be_older(&error) && self.can_start_twice && !self.is_older => {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rath::Secrets;
 use rath::chunk::ToolSpec;
 use rath::policy::Use;
 use rath::tool::{Output, Tool, ToolCx};
@@ -71,7 +72,7 @@ impl Tool for McpTool {
         let answer = connection.request(request, server.limits.call, |progress| {
             reports += 1;
             if reports <= MAX_REPORTS {
-                cx.output(describe_progress(&progress));
+                cx.output(describe_progress(&progress, &server.secrets));
             }
         });
         let result = match answer.await {
@@ -92,7 +93,7 @@ impl Tool for McpTool {
             }
         };
         let is_failure = result.is_error == Some(true);
-        Ok(Output { is_failure, ..content::output(result) })
+        Ok(Output { is_failure, ..content::output(result, &server.secrets) })
     }
 }
 
@@ -105,8 +106,8 @@ pub(crate) fn to_rath(error: Error) -> rath::Error {
     rath::Error::new(kind, error.message())
 }
 
-fn describe_progress(report: &ProgressNotificationParam) -> String {
-    let message = report.message.as_deref().map(|text| one_line(text, MAX_REPORT_BYTES)).unwrap_or_default();
+fn describe_progress(report: &ProgressNotificationParam, secrets: &Secrets) -> String {
+    let message = report.message.as_deref().map(|text| one_line(secrets, text, MAX_REPORT_BYTES)).unwrap_or_default();
     let total = report.total.map(|total| format!("/{total}")).unwrap_or_default();
     let space = if message.is_empty() { "" } else { " " };
     format!("{}{total}{space}{message}\n", report.progress)

@@ -152,3 +152,21 @@ fn a_broken_answer_is_described_without_the_names_of_types() {
     let expected = "the server `srv`: it could not be started: it cannot be reached: Connection refused (os error 111)";
     assert_eq!(error.to_string(), format!("{expected} at 127.0.0.1:1"));
 }
+
+#[test]
+fn an_event_that_cannot_be_read_is_an_error_at_once() {
+    let many = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{}0]}}}}"#, "0,".repeat(300_000));
+    for (answer, expected) in [
+        (r#"{"jsonrpc":"2.0","id":ID,"result":7,"error":8}"#, "its answer is not valid: "),
+        (&many, "its answer has more than 262144 values"),
+    ] {
+        for media_type in ["text/event-stream", "application/json"] {
+            let body =
+                if media_type == "text/event-stream" { format!("data: {answer}\n\n") } else { answer.to_owned() };
+            let answers = HashMap::from([("tools/call", (media_type, body))]);
+            let fixture = HttpFixture::new(Behavior { answers, ..Behavior::default() });
+            let text = block_on(call(&fixture.servers(), "srv__echo", json!({})));
+            assert!(text.starts_with(&format!("the server `srv`: {expected}")), "{media_type}: {text}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ if ($mode eq 'noise') { print "a log line on the wrong stream\n" for 1 .. 10 }
 
 my @names = $mode eq 'collide'
     ? ('a.b', 'a/b', 'a_b')
-    : qw(echo image value fail progress slow die flood garbage invalid big change ask env pid cancelled leave spill refuse values pings);
+    : qw(echo image value fail progress slow die flood garbage invalid big change ask env pid cancelled leave spill refuse values pings deaf);
 
 while (my $line = <STDIN>) {
     my ($id) = $line =~ /"id":("[^"]*"|\d+)/;
@@ -94,6 +94,7 @@ while (my $line = <STDIN>) {
             say_json(qq({"jsonrpc":"2.0","id":"p$_","method":"ping"})) for 1 .. 40_000;
             text($id, 'answered');
         }
+        elsif ($name eq 'deaf') { sleep 1000 while 1 }
         elsif ($name eq 'pid') { text($id, $$) }
         elsif ($name eq 'cancelled') { text($id, $cancelled) }
         elsif ($name eq 'leave') {
