@@ -94,13 +94,36 @@ fn add_resource(output: &mut Output, secrets: &Secrets, contents: ResourceConten
 }
 
 fn add_image(output: &mut Output, secrets: &Secrets, media_type: &str, data: &str) {
-    let media_type = name(secrets, media_type);
-    match BASE64.decode(data.trim()) {
-        Ok(bytes) if !bytes.is_empty() && output.images.len() < MAX_IMAGES => {
-            output.images.push(Image::new(media_type, bytes));
-        }
-        Ok(bytes) => add_line(output, &format!("[image: {media_type}, {} bytes, left out]", bytes.len())),
-        Err(_) => add_line(output, &format!("[image: {media_type}, which cannot be read]")),
+    let media_type = name(secrets, media_type).to_ascii_lowercase();
+    let media_type = if media_type == "image/jpg" { "image/jpeg" } else { &media_type };
+    let line = match BASE64.decode(data.trim()) {
+        Err(_) => format!("[image: {media_type}, which cannot be read]"),
+        Ok(bytes) => match (image_type(&bytes), READABLE_IMAGES.into_iter().find(|known| *known == media_type)) {
+            // Models refuse a whole request for an image that is not what it is said to be.
+            (found, said) if found != said => {
+                let found = found.unwrap_or("something else");
+                format!("[image: {media_type} by its name, {found} by its bytes, left out]")
+            }
+            _ if bytes.is_empty() || output.images.len() >= MAX_IMAGES => {
+                format!("[image: {media_type}, {} bytes, left out]", bytes.len())
+            }
+            _ => return output.images.push(Image::new(media_type, bytes)),
+        },
+    };
+    add_line(output, &line);
+}
+
+/// The media types of images that models read.
+const READABLE_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Returns the media type of an image that models read by its first bytes.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
     }
 }
 
@@ -143,10 +166,10 @@ mod tests {
             b"#]],
         );
         check(
-            r#"{"content": [{"type": "text", "text": "a"}, {"type": "image", "mimeType": "image/png", "data": "AAEC"}]}"#,
+            r#"{"content": [{"type": "text", "text": "a"}, {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}]}"#,
             expect![[r#"
                 a
-                image image/png 3"#]],
+                image image/png 8"#]],
         );
         check(
             r#"{"content": [{"type": "image", "mimeType": "image/png", "data": "%%"}]}"#,
@@ -158,14 +181,14 @@ mod tests {
         );
         check(
             r#"{"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
-                {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "image/gif", "blob": "AAEC"}},
+                {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "image/gif", "blob": "R0lGODlh"}},
                 {"type": "resource_link", "uri": "file:///c", "name": "c\u001b[31m", "description": "the\nthird"}]}"#,
             expect![[r#"
                 [resource file:///a]
                 inside
-                [resource file:///b: image/gif, 3 bytes]
+                [resource file:///b: image/gif, 6 bytes]
                 [resource file:///c (c[31m): the third]
-                image image/gif 3"#]],
+                image image/gif 6"#]],
         );
         check(
             r#"{"content": [], "structuredContent": {"b": 1, "a": [2]}}"#,
@@ -183,11 +206,11 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_left_out_and_named() {
-        let image = r#"{"type": "image", "mimeType": "image/png", "data": "AAEC"}"#;
+        let image = r#"{"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}"#;
         let images = vec![image; MAX_IMAGES + 1].join(",");
         let result: CallToolResult = serde_json::from_str(&format!(r#"{{"content": [{images}]}}"#)).expect("a result");
         let output = output(result, &Secrets::default());
-        assert_eq!((output.images.len(), &*output.text), (MAX_IMAGES, "[image: image/png, 3 bytes, left out]"));
+        assert_eq!((output.images.len(), &*output.text), (MAX_IMAGES, "[image: image/png, 8 bytes, left out]"));
         let long = "x".repeat(MAX_STRUCTURED_BYTES);
         let result = format!(r#"{{"content": [{{"type": "text", "text": "a"}}], "structuredContent": "{long}"}}"#);
         check(
@@ -196,5 +219,27 @@ mod tests {
             a
             [a value of 262146 bytes is not recorded]"#]],
         );
+    }
+
+    #[test]
+    fn an_image_is_what_its_bytes_say() {
+        for (media_type, data, expected) in [
+            ("image/png", "iVBORw0KGgo=", "\nimage image/png 8"),
+            ("image/JPG", "/9j/4A==", "\nimage image/jpeg 4"),
+            ("image/gif", "R0lGODlh", "\nimage image/gif 6"),
+            ("image/webp", "UklGRgAAAABXRUJQ", "\nimage image/webp 12"),
+            ("image/svg+xml", "PHN2Zy8+", "\nimage image/svg+xml 6"),
+            ("image/png", "/9j/4A==", "[image: image/png by its name, image/jpeg by its bytes, left out]"),
+            ("image/png", "PGh0bWw+", "[image: image/png by its name, something else by its bytes, left out]"),
+            ("image/png", "", "[image: image/png by its name, something else by its bytes, left out]"),
+            ("image/bmp", "R0lGODlh", "[image: image/bmp by its name, image/gif by its bytes, left out]"),
+        ] {
+            let result =
+                format!(r#"{{"content": [{{"type": "image", "mimeType": "{media_type}", "data": "{data}"}}]}}"#);
+            let result: CallToolResult = serde_json::from_str(&result).expect("a result");
+            let output = output(result, &Secrets::default());
+            let images = output.images.iter().map(|it| format!("\nimage {} {}", it.media_type, it.blob.bytes()));
+            assert_eq!(output.text.clone() + &images.collect::<String>(), expected);
+        }
     }
 }
