@@ -207,6 +207,7 @@ impl Connection {
 
     /// Ends the connection: a process is given some time to end by itself.
     pub(crate) async fn close(mut self) {
+        let deadline = tokio::time::Instant::now() + CLOSE_TIMEOUT;
         let closing = self.service.close_with_timeout(CLOSE_TIMEOUT).await;
         if closing.is_ok() && self.process.is_some() {
             let ended = async {
@@ -214,8 +215,10 @@ impl Connection {
                     sleep(Duration::from_millis(5)).await;
                 }
             };
-            let _ = timeout(CLOSE_TIMEOUT, ended).await;
+            let _ = timeout_at(deadline, ended).await;
         }
+        // To kill a process takes time, in which others are closed.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 }
 
@@ -265,7 +268,7 @@ impl Drop for StartGuard {
     }
 }
 
-/// A request without an answer. Dropping it tells the server that nobody waits for one.
+/// A request without an answer. Dropping it cancels the request.
 struct PendingRequest(Option<RequestHandle<RoleClient>>);
 
 impl Drop for PendingRequest {
@@ -307,6 +310,7 @@ fn describe(error: &ClientInitializeError) -> String {
         ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
             "its first answer is of another kind".to_owned()
         }
+        ClientInitializeError::JsonRpcError(error) if error.code == message::UNREADABLE => error.message.to_string(),
         ClientInitializeError::JsonRpcError(error) => format!("it refuses: {}", error.message),
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
         ClientInitializeError::TransportError { error, .. } => describe_transport(error),

@@ -1,6 +1,6 @@
 //! Servers that are reached by HTTP, with bounds on all that they send.
 //!
-//! The client of the library reads a body that is no stream to its end, whatever its size, so this is one of our own.
+//! The client of the library reads a body that is no stream to its end, also one without an end, so this is one of our own.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -226,12 +226,11 @@ impl StreamableHttpClient for BoundedClient {
         let body = read_body(response, self.max_bytes).await?;
         match message::read(&body) {
             Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-            // Nobody waits for an answer to a notification.
+            // A notification has no answer.
             Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
-            Err(unreadable) if media_type == JSON => {
-                let problem = unreadable.problem.clone();
-                let answer =
-                    unreadable.answer().ok_or(StreamableHttpError::UnexpectedServerResponse(problem.into()))?;
+            Err(error) if media_type == JSON => {
+                let problem = error.problem.clone();
+                let answer = error.answer().ok_or(StreamableHttpError::UnexpectedServerResponse(problem.into()))?;
                 Ok(StreamableHttpPostResponse::Json(answer, session))
             }
             Err(_) => {
@@ -280,7 +279,7 @@ fn checked(mut event: Sse) -> Sse {
     event.retry = event.retry.map(|retry| retry.clamp(MIN_RETRY_MILLIS, MAX_RETRY_MILLIS));
     event.data = event.data.and_then(|data| match message::read(data.as_bytes()) {
         Ok(_) => Some(data),
-        Err(unreadable) => serde_json::to_string(&unreadable.answer()?).ok(),
+        Err(error) => serde_json::to_string(&error.answer()?).ok(),
     });
     event
 }

@@ -10,13 +10,13 @@ const MAX_VALUES: usize = 256 * 1024;
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN);
 
 /// A message that cannot be read.
-pub(crate) struct Unreadable {
+pub(crate) struct MessageError {
     pub(crate) problem: String,
     id: Option<RequestId>,
 }
 
 /// Reads a message.
-pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
+pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, MessageError> {
     let problem = match count_values(bytes) <= MAX_VALUES {
         true => match serde_json::from_slice(bytes) {
             Ok(message) => return Ok(message),
@@ -24,10 +24,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         },
         false => format!("its answer has more than {MAX_VALUES} values"),
     };
-    Err(Unreadable { problem, id: answer_id(bytes) })
+    Err(MessageError { problem, id: answer_id(bytes) })
 }
 
-impl Unreadable {
+impl MessageError {
     /// Returns an answer with the problem, so that the request need not wait; none if the message is no answer.
     pub(crate) fn answer(self) -> Option<ServerJsonRpcMessage> {
         let id = self.id?;

@@ -177,14 +177,14 @@ impl StdioTransport {
         let message = match message::read(line) {
             Ok(message) => Some(message),
             Err(_) if line.is_empty() => None,
-            Err(unreadable) => {
+            Err(error) => {
                 self.other_lines += 1;
                 let shown = match line.len() <= MAX_LINE_BYTES {
                     true => self.diagnostics.one_line(&String::from_utf8_lossy(line), MAX_SHOWN_BYTES),
                     false => format!("{} bytes", line.len()),
                 };
                 self.diagnostics.lock().other_line = Some(shown);
-                unreadable.answer()
+                error.answer()
             }
         };
         self.line.clear();

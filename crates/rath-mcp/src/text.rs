@@ -2,7 +2,7 @@
 
 use rath::Secrets;
 
-/// Returns the text without secrets and without characters that nobody sees, which could hide instructions in it, and not longer than
+/// Returns the text without secrets and without invisible characters, which could hide instructions in it, and not longer than
 /// `max_bytes`.
 ///
 /// Secrets are hidden before the text is cut: half of one would not be recognized.
