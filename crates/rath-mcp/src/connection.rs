@@ -239,7 +239,7 @@ impl RunningServer {
                 None => Poll::Ready(None),
             });
             match ended.await {
-                Some(Ok(status)) => diagnostics.set_end(describe_status(status)),
+                Some(Ok(status)) => diagnostics.set_process_end(describe_status(status)),
                 Some(Err(error)) => diagnostics.set_could_not_start(error.message()),
                 None => {}
             }
@@ -284,16 +284,14 @@ pub(crate) fn may_be_older(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Closed | ErrorKind::Answer)
 }
 
-/// Waits for a moment until the end of the process is known.
+/// Waits for a moment until the end of the process is known, and what it printed last.
 async fn wait_for_end(diagnostics: &Diagnostics) {
-    let known = async {
-        while diagnostics.end().is_none() {
+    let complete = async {
+        while !diagnostics.is_complete() {
             sleep(Duration::from_millis(5)).await;
         }
-        // What it printed last may still be in the pipe.
-        sleep(Duration::from_millis(5)).await;
     };
-    let _ = timeout(END_TIMEOUT, known).await;
+    let _ = timeout(END_TIMEOUT, complete).await;
 }
 
 fn describe_status(status: ExitStatus) -> String {

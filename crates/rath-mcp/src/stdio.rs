@@ -44,10 +44,14 @@ struct Findings {
     stderr: Vec<u8>,
     /// True if there was more before it.
     is_stderr_cut: bool,
+    /// True once stderr was read to its end.
+    is_stderr_read: bool,
     /// The last line that was no message.
     other_line: Option<String>,
     /// The reason why the connection was closed, or the way in which the process ended.
     end: Option<String>,
+    /// True once the process has ended.
+    is_process_over: bool,
     /// True if there was never a process.
     could_not_start: bool,
 }
@@ -67,6 +71,12 @@ impl Diagnostics {
         self.lock().end.get_or_insert(end.into());
     }
 
+    /// Notes in which way the process has ended.
+    pub(crate) fn set_process_end(&self, end: String) {
+        self.lock().is_process_over = true;
+        self.set_end(end);
+    }
+
     /// Notes that the program could not be started.
     pub(crate) fn set_could_not_start(&self, why: String) {
         let mut findings = self.lock();
@@ -81,6 +91,12 @@ impl Diagnostics {
     /// Returns the reason of the end, if there is one.
     pub(crate) fn end(&self) -> Option<String> {
         self.lock().end.clone()
+    }
+
+    /// Returns true if the reason of the end is known, and all that a process that has ended printed to stderr.
+    pub(crate) fn is_complete(&self) -> bool {
+        let findings = self.lock();
+        findings.end.is_some() && (findings.is_stderr_read || !findings.is_process_over)
     }
 
     /// Returns the rest of a sentence about a server that does not answer as it should.
@@ -115,6 +131,7 @@ pub(crate) async fn drain_stderr(mut stderr: ProcessOutput, diagnostics: Arc<Dia
         findings.stderr.drain(..excess);
         findings.is_stderr_cut |= excess > 0;
     }
+    diagnostics.lock().is_stderr_read = true;
 }
 
 /// The messages of a process.
