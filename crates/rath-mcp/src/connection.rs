@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use rath::Secrets;
 use rath_sandbox::{Command, ExitStatus, Process, Sandbox};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ClientRequest, Implementation, ProgressNotificationParam, ProtocolVersion,
     ServerResult,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
-    RunningService, ServiceError,
+    ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
+    RequestHandle, RoleClient, RunningService, ServiceError,
 };
-use rmcp::transport::Transport;
+use rmcp::transport::{DynamicTransportError, Transport};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::inbox::{Inbox, Watched};
+use crate::inbox::{Inbox, InboxTransport};
 use crate::limits::Limits;
 use crate::stdio::{Diagnostics, StdioTransport, drain_stderr};
-use crate::text::one_line;
+use crate::{http, message};
 
 /// The time that a process is given to end after its stdin was closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,31 +48,23 @@ pub(crate) struct RunningServer(Arc<Mutex<Option<Process>>>);
 
 impl Connection {
     /// Starts a process and agrees on a version with it.
-    pub(crate) async fn stdio(sandbox: &Sandbox, command: &Command, limits: &Limits) -> Result<Self> {
-        let deadline = tokio::time::Instant::now() + limits.start;
-        let mode = ClientLifecycleMode::Auto { preferred_versions: modern_versions(), legacy_version: None };
-        match Connection::stdio_with(sandbox, command, limits, (mode, deadline)).await {
-            Err(error) if may_be_older(&error) => {
-                let mode = (ClientLifecycleMode::Initialize, deadline);
-                Connection::stdio_with(sandbox, command, limits, mode).await
-            }
-            result => result,
-        }
-    }
-
-    async fn stdio_with(
+    pub(crate) async fn stdio(
         sandbox: &Sandbox,
         command: &Command,
         limits: &Limits,
+        secrets: &Secrets,
         (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
     ) -> Result<Self> {
-        let diagnostics = Arc::new(Diagnostics::default());
-        let mut process = sandbox.start(command).await.map_err(start_failed)?;
+        let diagnostics = Arc::new(Diagnostics::new(secrets.clone()));
+        let Ok(started) = timeout_at(deadline, sandbox.start(command)).await else {
+            return Err(Error::new(ErrorKind::Timeout, "it could not be started in time"));
+        };
+        let mut process = started.map_err(start_failed)?;
         let missing = || Error::new(ErrorKind::Start, "a pipe of the process is missing");
         let stdin = process.stdin.take().ok_or_else(missing)?;
         let stdout = process.stdout.take().ok_or_else(missing)?;
         let stderr = process.stderr.take().ok_or_else(missing)?;
-        let transport = StdioTransport::new(stdin, stdout, limits.message_bytes, diagnostics.clone());
+        let transport = StdioTransport::new(stdin, stdout, *limits, diagnostics.clone());
         let draining = tokio::spawn(drain_stderr(stderr, diagnostics.clone()));
         let process = RunningServer(Arc::new(Mutex::new(Some(process))));
         let waiting = tokio::spawn(process.wait(diagnostics.clone()));
@@ -90,11 +83,13 @@ impl Connection {
         let mut starting = StartGuard { process, tasks };
         let inbox = Arc::new(Inbox::default());
         let client = ClientConfig::new(ClientCapabilities::default(), identity());
-        let transport = Watched::new(transport, inbox.clone());
-        let agreed = tokio::time::timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
+        let transport = InboxTransport::new(transport, inbox.clone());
+        let agreed = timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
         let error = match agreed {
             Ok(Ok(service)) => {
                 inbox.set_connected();
+                // The library would hold every list, and answer from there while the server says that its list has changed.
+                service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
                 let StartGuard { process, tasks } = &mut starting;
                 let (process, tasks) = (process.take(), std::mem::take(tasks));
                 return Ok(Connection { service, inbox, diagnostics, process, tasks });
@@ -117,7 +112,7 @@ impl Connection {
         let why = match (&error, diagnostics.end()) {
             // The end of the process says more.
             (_, Some(_)) if is_closed => String::new(),
-            (error, _) => format!(": {}", one_line(&describe(error), MAX_MESSAGE_BYTES)),
+            (error, _) => format!(": {}", diagnostics.one_line(&describe(error), MAX_MESSAGE_BYTES)),
         };
         Err(Error::new(kind, format!("it could not be started{why}{}", diagnostics.describe())))
     }
@@ -192,7 +187,10 @@ impl Connection {
     pub(crate) async fn failed(&self, error: ServiceError) -> Error {
         match error {
             ServiceError::McpError(error) => {
-                let message = one_line(&error.message, MAX_MESSAGE_BYTES);
+                let message = self.diagnostics.one_line(&error.message, MAX_MESSAGE_BYTES);
+                if error.code == message::UNREADABLE {
+                    return Error::new(ErrorKind::Answer, message);
+                }
                 Error::new(ErrorKind::Refused, format!("it refuses: {message} (error {})", error.code.0))
             }
             ServiceError::UnexpectedResponse => Error::new(ErrorKind::Answer, "its answer is of another kind"),
@@ -200,12 +198,16 @@ impl Connection {
                 let _ = error;
                 Error::new(ErrorKind::Closed, format!("it has ended{}", self.describe_end().await))
             }
-            error => Error::new(ErrorKind::Closed, one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
+            ServiceError::TransportSend(error) => {
+                Error::new(ErrorKind::Closed, self.diagnostics.one_line(&describe_transport(&error), MAX_MESSAGE_BYTES))
+            }
+            error => Error::new(ErrorKind::Closed, self.diagnostics.one_line(&error.to_string(), MAX_MESSAGE_BYTES)),
         }
     }
 
     /// Ends the connection: a process is given some time to end by itself.
     pub(crate) async fn close(mut self) {
+        let deadline = tokio::time::Instant::now() + CLOSE_TIMEOUT;
         let closing = self.service.close_with_timeout(CLOSE_TIMEOUT).await;
         if closing.is_ok() && self.process.is_some() {
             let ended = async {
@@ -213,8 +215,10 @@ impl Connection {
                     sleep(Duration::from_millis(5)).await;
                 }
             };
-            let _ = timeout(CLOSE_TIMEOUT, ended).await;
+            let _ = timeout_at(deadline, ended).await;
         }
+        // To kill a process takes time, in which others are closed.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 }
 
@@ -235,7 +239,7 @@ impl RunningServer {
                 None => Poll::Ready(None),
             });
             match ended.await {
-                Some(Ok(status)) => diagnostics.set_end(describe_status(status)),
+                Some(Ok(status)) => diagnostics.set_process_end(describe_status(status)),
                 Some(Err(error)) => diagnostics.set_could_not_start(error.message()),
                 None => {}
             }
@@ -246,7 +250,9 @@ impl RunningServer {
 impl Drop for RunningServer {
     /// Kills the process.
     fn drop(&mut self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let process = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // This takes time, so the lock is free by now.
+        drop(process);
     }
 }
 
@@ -262,7 +268,7 @@ impl Drop for StartGuard {
     }
 }
 
-/// A request without an answer. Dropping it tells the server that nobody waits for one.
+/// A request without an answer. Dropping it cancels the request.
 struct PendingRequest(Option<RequestHandle<RoleClient>>);
 
 impl Drop for PendingRequest {
@@ -278,16 +284,14 @@ pub(crate) fn may_be_older(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Closed | ErrorKind::Answer)
 }
 
-/// Waits for a moment until the end of the process is known.
+/// Waits for a moment until the end of the process is known, and what it printed last.
 async fn wait_for_end(diagnostics: &Diagnostics) {
-    let known = async {
-        while diagnostics.end().is_none() {
+    let complete = async {
+        while !diagnostics.is_complete() {
             sleep(Duration::from_millis(5)).await;
         }
-        // What it printed last may still be in the pipe.
-        sleep(Duration::from_millis(5)).await;
     };
-    let _ = timeout(END_TIMEOUT, known).await;
+    let _ = timeout(END_TIMEOUT, complete).await;
 }
 
 fn describe_status(status: ExitStatus) -> String {
@@ -304,12 +308,20 @@ fn describe(error: &ClientInitializeError) -> String {
         ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
             "its first answer is of another kind".to_owned()
         }
+        ClientInitializeError::JsonRpcError(error) if error.code == message::UNREADABLE => error.message.to_string(),
         ClientInitializeError::JsonRpcError(error) => format!("it refuses: {}", error.message),
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
-        // The rest names types of the library.
-        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::TransportError { error, .. } => describe_transport(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback),
         error => error.to_string(),
+    }
+}
+
+/// Returns the message of a transport without the types of the library that its own text names.
+fn describe_transport(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref() {
+        Some(error) => http::describe(error),
+        None => error.error.to_string(),
     }
 }
 
@@ -322,9 +334,10 @@ fn start_failed(error: rath_sandbox::Error) -> Error {
     }
 }
 
-/// The versions without a handshake, newest first.
-pub(crate) fn modern_versions() -> Vec<ProtocolVersion> {
-    ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(|version| !version.has_initialize()).cloned().collect()
+/// Returns the way to ask a server: with the versions without a handshake, newest first, then with one.
+pub(crate) fn newer_or_older() -> ClientLifecycleMode {
+    let versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev().filter(|version| !version.has_initialize());
+    ClientLifecycleMode::Auto { preferred_versions: versions.cloned().collect(), legacy_version: None }
 }
 
 fn identity() -> Implementation {

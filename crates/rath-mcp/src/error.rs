@@ -12,12 +12,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// of a header.
 ///
 /// ```
-/// use rath_mcp::{Config, ErrorKind, Origin};
+/// use rath_mcp::{ErrorKind, ServerConfig};
 ///
-/// let text = r#"{"mcpServers": {"notes": {"command": ""}}}"#;
-/// let error = Config::parse(text, Origin::User, |_| None).unwrap_err();
+/// let error = ServerConfig::http("notes", "https:///mcp").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Config);
-/// assert_eq!(error.to_string(), "the server `notes`: its `command` is empty");
+/// assert_eq!(error.to_string(), "the server `notes`: its `url` has no host");
 /// ```
 pub struct Error(Box<Details>);
 

@@ -1,6 +1,6 @@
 //! Servers that are reached by HTTP, with bounds on all that they send.
 //!
-//! The client of the library reads a body that is no stream to its end, whatever its size, so this is one of our own.
+//! The client of the library reads a body that is no stream to its end, also one without an end, so this is one of our own.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use rath::Secrets;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
@@ -23,12 +24,12 @@ use secrecy::ExposeSecret;
 use sse_stream::{Sse, SseStream};
 
 use crate::config::HttpServer;
-use crate::connection::{Connection, may_be_older, modern_versions};
+use crate::connection::{Connection, may_be_older, newer_or_older};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event_limit::EventLimit;
 use crate::limits::Limits;
+use crate::message;
 use crate::stdio::Diagnostics;
-use crate::text::one_line;
 
 /// The time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +41,8 @@ const MAX_SHOWN_BYTES: usize = 200;
 const MIN_RETRY_MILLIS: u64 = 1_000;
 /// The longest such time.
 const MAX_RETRY_MILLIS: u64 = 60_000;
+/// The end of a connection whose session the server has forgotten, as it does when it is started anew.
+const SESSION_FORGOTTEN: &str = "it does not know the session any more";
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -47,12 +50,11 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Opens a connection.
-pub(crate) async fn connect(server: &HttpServer, limits: &Limits) -> Result<Connection> {
+pub(crate) async fn connect(server: &HttpServer, limits: &Limits, secrets: &Secrets) -> Result<Connection> {
     let deadline = tokio::time::Instant::now() + limits.start;
-    let mode = ClientLifecycleMode::Auto { preferred_versions: modern_versions(), legacy_version: None };
-    match connect_with(server, limits, (mode, deadline)).await {
+    match connect_with(server, limits, secrets, (newer_or_older(), deadline)).await {
         Err(error) if may_be_older(&error) => {
-            connect_with(server, limits, (ClientLifecycleMode::Initialize, deadline)).await
+            connect_with(server, limits, secrets, (ClientLifecycleMode::Initialize, deadline)).await
         }
         result => result,
     }
@@ -61,9 +63,12 @@ pub(crate) async fn connect(server: &HttpServer, limits: &Limits) -> Result<Conn
 async fn connect_with(
     server: &HttpServer,
     limits: &Limits,
+    secrets: &Secrets,
     (mode, deadline): (ClientLifecycleMode, tokio::time::Instant),
 ) -> Result<Connection> {
-    let client = BoundedClient { client: client(server)?, max_bytes: limits.message_bytes };
+    let diagnostics = Arc::new(Diagnostics::new(secrets.clone()));
+    let client =
+        BoundedClient { client: client(server)?, max_bytes: limits.message_bytes, diagnostics: diagnostics.clone() };
     let mut headers = HashMap::new();
     for (name, value) in &server.headers {
         let invalid = || Error::new(ErrorKind::Config, format_args!("the header `{name}` is not valid"));
@@ -74,10 +79,9 @@ async fn connect_with(
     let config = StreamableHttpClientTransportConfig::with_uri(server.url.expose_secret())
         .custom_headers(headers)
         .max_sse_event_size(limits.message_bytes)
-        // A session that the server has forgotten is a new start, which is noted.
+        // A session that the server has forgotten ends the connection: a new one is a new start, which is noted.
         .reinit_on_expired_session(false);
     let transport = StreamableHttpClientTransport::with_client(client, config);
-    let diagnostics = Arc::new(Diagnostics::default());
     let connection = Connection::agree(transport, diagnostics, None, Vec::new(), (mode, deadline)).await;
     connection.map_err(|error| Error::new(error.kind(), format_args!("{} at {}", error.message(), server.host())))
 }
@@ -90,10 +94,8 @@ fn client(server: &HttpServer) -> Result<reqwest::Client> {
         // A redirect could carry the headers to another host.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
-    let host = server.host().rsplit_once(':').map_or(server.host(), |(host, _)| host);
-    let is_local = matches!(host, "localhost" | "[::1]") || host.starts_with("127.");
     // A proxy cannot reach this machine's loopback.
-    let builder = if is_local { builder.no_proxy() } else { builder };
+    let builder = if server.is_loopback() { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| Error::new(ErrorKind::Start, "no HTTP client").because(error))
 }
 
@@ -102,9 +104,10 @@ fn client(server: &HttpServer) -> Result<reqwest::Client> {
 struct BoundedClient {
     client: reqwest::Client,
     max_bytes: usize,
+    diagnostics: Arc<Diagnostics>,
 }
 
-type HttpError = StreamableHttpError<reqwest::Error>;
+pub(crate) type HttpError = StreamableHttpError<reqwest::Error>;
 
 impl BoundedClient {
     fn request(
@@ -133,11 +136,60 @@ impl BoundedClient {
             Ok::<_, std::io::Error>(Some((chunk, (response, limit))))
         });
         let events = SseStream::from_bytes_stream(chunks);
-        let no_sooner = |mut event: Sse| {
-            event.retry = event.retry.map(|retry| retry.clamp(MIN_RETRY_MILLIS, MAX_RETRY_MILLIS));
-            event
+        events.map(|event| event.map(checked)).boxed()
+    }
+
+    /// Returns the answer to a request whose status is no success: an error of the protocol in its body, or the status itself.
+    async fn refused(
+        &self,
+        message: &ClientJsonRpcMessage,
+        has_session: bool,
+        response: Response,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let status = response.status();
+        let challenge =
+            response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Err(match challenge {
+                Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(
+                    self.diagnostics.one_line(&challenge, 500),
+                )),
+                None => status_error(status),
+            });
+        }
+        let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let error = match serde_json::from_slice(&body) {
+            Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
+            _ => None,
         };
-        events.map(move |event| event.map(no_sooner)).boxed()
+        // Many servers answer 400 in the place of 404. Only the text of the error tells.
+        let names_session = |text: &str| text.to_ascii_lowercase().contains("session");
+        if has_session
+            && status == StatusCode::BAD_REQUEST
+            && error.as_ref().is_some_and(|error| names_session(&error.error.message))
+        {
+            return Err(self.session_forgotten());
+        }
+        if let ClientJsonRpcMessage::Request(request) = message {
+            let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
+            // A server of an older version does not know the request, and is asked in the older way.
+            if is_discovery && !has_session && status.is_client_error() {
+                let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
+                let error = error.map_or_else(unknown, |error| error.error);
+                let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+                return Ok(StreamableHttpPostResponse::Json(answer, None));
+            }
+        }
+        match error {
+            Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
+            None => Err(status_error(status)),
+        }
+    }
+
+    /// Notes that the connection has ended, so that the next use opens a new one.
+    fn session_forgotten(&self) -> HttpError {
+        self.diagnostics.set_end(SESSION_FORGOTTEN);
+        StreamableHttpError::SessionExpired
     }
 }
 
@@ -161,10 +213,10 @@ impl StreamableHttpClient for BoundedClient {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if status == StatusCode::NOT_FOUND && session_id.is_some() {
-            return Err(StreamableHttpError::SessionExpired);
+            return Err(self.session_forgotten());
         }
         if !status.is_success() {
-            return refused(&message, session_id.is_some(), response).await;
+            return self.refused(&message, session_id.is_some(), response).await;
         }
         let session = response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         let media_type = media_type(&response);
@@ -172,12 +224,19 @@ impl StreamableHttpClient for BoundedClient {
             return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
         }
         let body = read_body(response, self.max_bytes).await?;
-        match serde_json::from_slice(&body) {
+        match message::read(&body) {
             Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-            // Nobody waits for an answer to a notification.
+            // A notification has no answer.
             Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
-            Err(error) if media_type == JSON => Err(StreamableHttpError::Deserialize(error)),
-            Err(_) => Err(StreamableHttpError::UnexpectedContentType(Some(one_line(&media_type, MAX_SHOWN_BYTES)))),
+            Err(error) if media_type == JSON => {
+                let problem = error.problem.clone();
+                let answer = error.answer().ok_or(StreamableHttpError::UnexpectedServerResponse(problem.into()))?;
+                Ok(StreamableHttpPostResponse::Json(answer, session))
+            }
+            Err(_) => {
+                let media_type = self.diagnostics.one_line(&media_type, MAX_SHOWN_BYTES);
+                Err(StreamableHttpError::UnexpectedContentType(Some(media_type)))
+            }
         }
     }
 
@@ -215,38 +274,36 @@ impl StreamableHttpClient for BoundedClient {
     }
 }
 
-/// Returns the answer to a request whose status is no success: an error of the protocol in its body, or the status itself.
-async fn refused(
-    message: &ClientJsonRpcMessage,
-    has_session: bool,
-    response: Response,
-) -> Result<StreamableHttpPostResponse, HttpError> {
-    let status = response.status();
-    let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Err(match challenge {
-            Some(challenge) => StreamableHttpError::AuthRequired(AuthRequiredError::new(one_line(&challenge, 500))),
-            None => status_error(status),
-        });
-    }
-    let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
-    let error = match serde_json::from_slice(&body) {
-        Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
-        _ => None,
-    };
-    if let ClientJsonRpcMessage::Request(request) = message {
-        let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        // A server of an older version does not know the request, and is asked in the older way.
-        if is_discovery && !has_session && status.is_client_error() {
-            let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
-            let error = error.map_or_else(unknown, |error| error.error);
-            let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-            return Ok(StreamableHttpPostResponse::Json(answer, None));
-        }
-    }
+/// Returns an event that the library can read: it would drop another one, and its request would wait.
+fn checked(mut event: Sse) -> Sse {
+    event.retry = event.retry.map(|retry| retry.clamp(MIN_RETRY_MILLIS, MAX_RETRY_MILLIS));
+    event.data = event.data.and_then(|data| match message::read(data.as_bytes()) {
+        Ok(_) => Some(data),
+        Err(error) => serde_json::to_string(&error.answer()?).ok(),
+    });
+    event
+}
+
+/// Describes an error to a person: its own text names parts of the library.
+pub(crate) fn describe(error: &HttpError) -> String {
     match error {
-        Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
-        None => Err(status_error(status)),
+        StreamableHttpError::Client(error) => {
+            let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+            let cause = sources.last().map(ToString::to_string).unwrap_or_default();
+            let problem = if error.is_connect() { "it cannot be reached" } else { "the connection is broken" };
+            format!("{problem}: {cause}")
+        }
+        StreamableHttpError::HttpStatus(error) => format!("it answers HTTP {}", error.status),
+        StreamableHttpError::AuthRequired(error) => {
+            format!("it asks for authorization: {}", error.www_authenticate_header)
+        }
+        StreamableHttpError::UnexpectedServerResponse(problem) => problem.to_string(),
+        StreamableHttpError::UnexpectedContentType(Some(kind)) => format!("its answer is not JSON but `{kind}`"),
+        StreamableHttpError::UnexpectedContentType(None) => "its answer has no type".to_owned(),
+        StreamableHttpError::Deserialize(error) => format!("its answer is not valid: {error}"),
+        StreamableHttpError::SessionExpired => SESSION_FORGOTTEN.to_owned(),
+        StreamableHttpError::TransportChannelClosed => "the connection is closed".to_owned(),
+        error => error.to_string(),
     }
 }
 
@@ -269,7 +326,7 @@ async fn read_body(mut response: Response, max_bytes: usize) -> Result<Bytes, Ht
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(client_error)? {
         if body.len() + chunk.len() > max_bytes {
-            let message = format!("a message of more than {max_bytes} bytes");
+            let message = format!("it sent a message of more than {max_bytes} bytes");
             return Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(message)));
         }
         body.extend_from_slice(&chunk);

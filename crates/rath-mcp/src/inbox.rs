@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::FuturesUnordered;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientResult, ErrorCode, ErrorData, ProgressNotificationParam, ProgressToken, RequestId,
@@ -40,6 +42,8 @@ struct ProgressState {
 const MAX_EARLY_REPORTS: usize = 16;
 /// The number of reports that wait for their call. Further ones are dropped.
 const MAX_WAITING_REPORTS: usize = 16;
+/// The number of replies that wait to be written. A server that asks more than that and reads none gets no further ones.
+const MAX_WAITING_REPLIES: usize = 16;
 
 impl Inbox {
     /// Returns a number that grows with each change of the list of tools.
@@ -129,20 +133,20 @@ impl Drop for ProgressReports {
 }
 
 /// A transport whose unasked messages go to an inbox.
-pub(crate) struct Watched<T> {
+pub(crate) struct InboxTransport<T> {
     inner: T,
     inbox: Arc<Inbox>,
-    /// The reply to a request of the server. The next message is read when it is written, so replies do not pile up.
-    reply: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The replies to requests of the server that are being written. Messages are read meanwhile: a server may write before it reads.
+    replies: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
-impl<T> Watched<T> {
+impl<T> InboxTransport<T> {
     pub(crate) fn new(inner: T, inbox: Arc<Inbox>) -> Self {
-        Watched { inner, inbox, reply: None }
+        InboxTransport { inner, inbox, replies: FuturesUnordered::new() }
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for InboxTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -155,14 +159,14 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
         self.inner.send(message)
     }
 
-    // Dropped between two polls without loss: the reply and the unread rest are part of the value.
+    // Dropped between two polls without loss: the replies and the unread rest are part of the value.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            if let Some(reply) = &mut self.reply {
-                reply.await;
-                self.reply = None;
-            }
-            let Some(message) = self.inner.receive().await else {
+            let received = tokio::select! {
+                Some(()) = self.replies.next() => continue,
+                received = self.inner.receive() => received,
+            };
+            let Some(message) = received else {
                 self.inbox.closed.store(true, SeqCst);
                 return None;
             };
@@ -178,8 +182,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                             ClientJsonRpcMessage::error(error, Some(request.id))
                         }
                     };
-                    let sent = self.inner.send(reply);
-                    self.reply = Some(Box::pin(async move { _ = sent.await }));
+                    if self.replies.len() < MAX_WAITING_REPLIES {
+                        self.replies.push(self.inner.send(reply).map(drop).boxed());
+                    }
                 }
                 ServerJsonRpcMessage::Notification(mut message) => match message.notification {
                     ServerNotification::ProgressNotification(progress) => self.inbox.report(progress.params),

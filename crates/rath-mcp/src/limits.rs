@@ -20,7 +20,8 @@ pub struct Limits {
     pub call: Duration,
     /// The time for any other request, such as a list of tools.
     pub request: Duration,
-    /// The bytes of one message of a server. A server that sends more is ended.
+    /// The bytes of one message of a server. A server that sends more is ended. A message of more than 262,144 values is an error, however
+    /// few bytes it has.
     pub message_bytes: usize,
     /// The tools, resources or prompts that one server may list. Further ones are left out.
     pub list_items: usize,

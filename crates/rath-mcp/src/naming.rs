@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rath::Digest;
 use rath::chunk::ToolSpec;
+use rath::{Digest, Secrets};
 use rmcp::model::Tool;
 
 use crate::text::{cleaned, one_line};
@@ -30,7 +30,7 @@ pub(crate) struct NamedTool {
 /// Names the tools of a server. Returns them in the order of the server, and the reasons why some are left out.
 ///
 /// The names do not depend on the order.
-pub(crate) fn name_tools(server: &str, tools: Vec<Tool>) -> (Vec<NamedTool>, Vec<String>) {
+pub(crate) fn name_tools(server: &str, tools: Vec<Tool>, secrets: &Secrets) -> (Vec<NamedTool>, Vec<String>) {
     let mut uses: HashMap<String, usize> = HashMap::new();
     let distinct: HashSet<&str> = tools.iter().map(|tool| &*tool.name).collect();
     distinct.iter().for_each(|name| *uses.entry(tool_name(server, name)).or_default() += 1);
@@ -43,7 +43,7 @@ pub(crate) fn name_tools(server: &str, tools: Vec<Tool>) -> (Vec<NamedTool>, Vec
             false => plain,
         };
         if !seen.insert(name.clone()) {
-            notes.push(format!("the server `{server}` lists `{}` twice", one_line(&tool.name, 100)));
+            notes.push(format!("the server `{server}` lists `{}` twice", one_line(secrets, &tool.name, 100)));
             continue;
         }
         let schema = serde_json::Value::Object((*tool.input_schema).clone());
@@ -52,7 +52,7 @@ pub(crate) fn name_tools(server: &str, tools: Vec<Tool>) -> (Vec<NamedTool>, Vec
             continue;
         }
         let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-        let spec = ToolSpec::new(name, cleaned(description, MAX_DESCRIPTION_BYTES), schema);
+        let spec = ToolSpec::new(name, cleaned(secrets, description, MAX_DESCRIPTION_BYTES), schema);
         named.push(NamedTool { spec, original: tool.name.to_string(), hints: hints(server, tool) });
     }
     (named, notes)
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn check(names: &[&str], expected: Expect) {
-        let (named, notes) = name_tools("srv", names.iter().map(|name| tool(name)).collect());
+        let (named, notes) = name_tools("srv", names.iter().map(|name| tool(name)).collect(), &Secrets::default());
         let lines = named.iter().map(|tool| format!("{} = {}", tool.spec.name, tool.original.escape_debug()));
         expected.assert_eq(&lines.chain(notes).collect::<Vec<_>>().join("\n"));
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_a_server_says_of_a_tool_is_for_people() {
         let says = ToolAnnotations::new().read_only(true).open_world(false);
-        let (named, _) = name_tools("srv", vec![tool("a").with_annotations(says), tool("b")]);
+        let (named, _) = name_tools("srv", vec![tool("a").with_annotations(says), tool("b")], &Secrets::default());
         assert_eq!(named[0].hints, "the server `srv` says, unchecked: it only reads, it reaches no other systems");
         assert_eq!(named[1].hints, "");
     }
@@ -165,7 +165,7 @@ mod tests {
         let mut large = tool("b");
         large.input_schema =
             Arc::new(serde_json::Map::from_iter([("x".to_owned(), "y".repeat(MAX_SCHEMA_BYTES).into())]));
-        let (named, notes) = name_tools("srv", vec![hidden, large]);
+        let (named, notes) = name_tools("srv", vec![hidden, large], &Secrets::default());
         assert_eq!(named.len(), 1);
         assert!(named[0].spec.description.starts_with("Reads.xxx"));
         assert_eq!(named[0].spec.description.len(), MAX_DESCRIPTION_BYTES + " [..]".len());

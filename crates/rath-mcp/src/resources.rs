@@ -21,6 +21,8 @@ use crate::tool::to_rath;
 
 /// The most bytes of a description in a list.
 const MAX_DESCRIPTION_BYTES: usize = 500;
+/// The most bytes of an address. A resource with a longer one is left out.
+const MAX_URI_BYTES: usize = 4096;
 /// The most pages of a list.
 const MAX_PAGES: usize = 64;
 
@@ -109,6 +111,7 @@ impl McpServers {
             ServerResult::ListPromptsResult(page) => Some((page.prompts, page.next_cursor)),
             _ => None,
         });
+        let described = |text: String| described(server, &text);
         let argument = |it: rmcp::model::PromptArgument| PromptArgument {
             name: it.name,
             description: it.description.map(described),
@@ -133,12 +136,12 @@ impl McpServers {
         let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
         let params = GetPromptRequestParams::new(name).with_arguments(arguments.collect::<Map<_, _>>());
         let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
-        let (ServerResult::GetPromptResult(result), _) = server.request(request).await? else {
+        let ServerResult::GetPromptResult(result) = server.request(request).await? else {
             return Err(other_kind(server));
         };
         let messages = result.messages.into_iter().map(|message| PromptMessage {
             speaker: if message.role == Role::User { Speaker::User } else { Speaker::Assistant },
-            content: content::message_output(message),
+            content: content::message_output(message, &server.secrets),
         });
         Ok(messages.collect())
     }
@@ -181,9 +184,11 @@ impl Tool for ListResources {
         time_limit(&self.0)
     }
 
-    async fn call(&self, _cx: &ToolCx, arguments: Value) -> rath::Result<Output> {
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> rath::Result<Output> {
         let server = find(&self.0, &arguments)?;
-        let resources = list_resources(&server).await.map_err(to_rath)?;
+        let resources = list_resources(&server).await;
+        server.take_notes().into_iter().for_each(|note| cx.note(note));
+        let resources = resources.map_err(to_rath)?;
         let lines = resources.iter().map(|it| {
             let media_type = it.media_type.as_deref().map(|it| format!(", {it}")).unwrap_or_default();
             let about = it.description.as_deref().map(|it| format!(": {it}")).unwrap_or_default();
@@ -213,9 +218,11 @@ impl Tool for ReadResource {
         time_limit(&self.0)
     }
 
-    async fn call(&self, _cx: &ToolCx, arguments: Value) -> rath::Result<Output> {
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> rath::Result<Output> {
         let server = find(&self.0, &arguments)?;
-        read_resource(&server, arguments["uri"].as_str().unwrap_or_default()).await.map_err(to_rath)
+        let output = read_resource(&server, arguments["uri"].as_str().unwrap_or_default()).await;
+        server.take_notes().into_iter().for_each(|note| cx.note(note));
+        output.map_err(to_rath)
     }
 }
 
@@ -244,8 +251,12 @@ async fn list_resources(server: &Arc<Server>) -> Result<Vec<Resource>> {
         ServerResult::ListResourcesResult(page) => Some((page.resources, page.next_cursor)),
         _ => None,
     });
-    let resources = resources.await?.into_iter().map(|it| Resource {
-        uri: described(it.uri),
+    let described = |text: String| described(server, &text);
+    // An address that was cut or cleaned would be another one.
+    let resources =
+        resources.await?.into_iter().filter(|it| one_line(&server.secrets, &it.uri, MAX_URI_BYTES) == it.uri);
+    let resources = resources.map(|it| Resource {
+        uri: it.uri,
         name: described(it.name),
         description: it.description.map(described),
         media_type: it.mime_type.map(described),
@@ -256,7 +267,7 @@ async fn list_resources(server: &Arc<Server>) -> Result<Vec<Resource>> {
 async fn read_resource(server: &Arc<Server>, uri: &str) -> Result<Output> {
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(ReadResourceRequestParams::new(uri)));
     match server.request(request).await? {
-        (ServerResult::ReadResourceResult(result), _) => Ok(content::resource_output(result.contents)),
+        ServerResult::ReadResourceResult(result) => Ok(content::resource_output(result.contents, &server.secrets)),
         _ => Err(other_kind(server)),
     }
 }
@@ -272,7 +283,7 @@ async fn list<T>(
     let end = tokio::time::Instant::now() + server.limits.request;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let (result, _) = server.request(request(params)).await?;
+        let result = server.request(request(params)).await?;
         if tokio::time::Instant::now() > end {
             let message = format!("the server `{}`: it has not listed all in time", server.name());
             return Err(Error::new(ErrorKind::Timeout, message));
@@ -292,6 +303,6 @@ fn other_kind(server: &Server) -> Error {
     Error::new(ErrorKind::Answer, format!("the server `{}`: its answer is of another kind", server.name()))
 }
 
-fn described(text: String) -> String {
-    one_line(&text, MAX_DESCRIPTION_BYTES)
+fn described(server: &Server, text: &str) -> String {
+    one_line(&server.secrets, text, MAX_DESCRIPTION_BYTES)
 }

@@ -8,7 +8,6 @@ use rath::tool::{ToolListing, ToolSource, Tools};
 #[cfg(unix)]
 use rath_sandbox::Isolated;
 use rath_sandbox::Sandbox;
-use secrecy::ExposeSecret;
 
 use crate::config::{ServerConfig, StdioServer, Transport, Walls};
 use crate::error::{Error, ErrorKind, Result};
@@ -131,18 +130,17 @@ impl McpServers {
     pub fn new(configs: impl IntoIterator<Item = ServerConfig>, places: Places) -> Result<Self> {
         let mut list: Vec<Arc<Server>> = Vec::new();
         for mut config in configs {
-            let invalid =
-                |problem: &str| Error::new(ErrorKind::Config, format_args!("the server `{}`: {problem}", config.name));
             if list.iter().any(|server| server.name() == config.name) {
-                return Err(invalid("there are two of this name"));
+                let message = format!("the server `{}`: there are two of this name", config.name);
+                return Err(Error::new(ErrorKind::Config, message));
             }
             let sandbox = match &mut config.transport {
-                Transport::Stdio(process) => {
-                    let (sandbox, cwd) = places.of(process).map_err(invalid)?;
+                // A server that cannot be started keeps no other from being used.
+                Transport::Stdio(process) => places.of(process).map(|(sandbox, cwd)| {
                     process.cwd = cwd;
                     Some(sandbox)
-                }
-                Transport::Http(_) => None,
+                }),
+                Transport::Http(_) => Ok(None),
             };
             list.push(Arc::new(Server::new(config, places.limits, sandbox)));
         }
@@ -162,14 +160,16 @@ impl McpServers {
     pub async fn connect(&self) -> Vec<ServerStatus> {
         let connecting = self.0.list.iter().map(async |server| {
             let connected = server.connect().await;
-            let protocol = connected.map(|it| {
-                let info = it.connection.peer().peer_info();
+            let protocol = connected.map(|connection| {
+                let info = connection.peer().peer_info();
                 info.map(|info| info.protocol_version.to_string()).unwrap_or_default()
             });
-            let (tools, notes) = match &protocol {
+            let (tools, mut notes) = match &protocol {
                 Ok(_) => server.list_tools().await,
                 Err(_) => (Tools::default(), Vec::new()),
             };
+            // They stay until there is a record for them.
+            notes.splice(0..0, server.pending_notes());
             let tools = tools.names().map(str::to_owned).collect();
             ServerStatus { name: server.name().to_owned(), protocol, tools, notes }
         });
@@ -204,9 +204,9 @@ impl ToolSource for McpServers {
     async fn list(&self) -> ToolListing {
         let listings = futures_util::future::join_all(self.0.list.iter().map(|server| server.list_tools())).await;
         let mut listing = ToolListing::default();
-        for (tools, notes) in listings {
+        for (server, (tools, notes)) in self.0.list.iter().zip(listings) {
             listing.tools = listing.tools.and(tools);
-            listing.notes.extend(notes);
+            listing.notes.extend(server.take_notes().into_iter().chain(notes));
         }
         listing.tools = listing.tools.and(self.offered_resource_tools());
         listing
@@ -218,12 +218,7 @@ impl ToolSource for McpServers {
     }
 
     fn secrets(&self) -> Secrets {
-        let mut secrets = Secrets::default();
-        for (name, value) in self.0.list.iter().flat_map(|server| server.config.secrets()) {
-            // A value that is too short would be found in ordinary text.
-            let _ = secrets.add(&name, value.expose_secret());
-        }
-        secrets
+        self.0.list.iter().fold(Secrets::default(), |all, server| all.with(&server.secrets))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rath::Secrets;
 use rath::chunk::ToolSpec;
 use rath::policy::Use;
 use rath::tool::{Output, Tool, ToolCx};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::content;
 use crate::error::{Error, ErrorKind};
 use crate::naming::NamedTool;
-use crate::server::{Connected, Server};
+use crate::server::Server;
 use crate::text::one_line;
 
 /// The most reports of progress of one call that listeners get, and the most bytes of each.
@@ -60,8 +61,8 @@ impl Tool for McpTool {
             let message = format!("the server `{}`: its handle was dropped", self.server_name);
             rath::Error::new(rath::ErrorKind::Tool, message)
         })?;
-        let Connected { connection, notes } = server.connect().await.map_err(to_rath)?;
-        notes.into_iter().for_each(|note| cx.note(note));
+        let connection = server.connect().await.map_err(to_rath)?;
+        server.take_notes().into_iter().for_each(|note| cx.note(note));
         let mut params = CallToolRequestParams::new(self.tool.original.clone());
         if let Value::Object(arguments) = arguments {
             params = params.with_arguments(arguments);
@@ -71,7 +72,7 @@ impl Tool for McpTool {
         let answer = connection.request(request, server.limits.call, |progress| {
             reports += 1;
             if reports <= MAX_REPORTS {
-                cx.output(describe_progress(&progress));
+                cx.output(describe_progress(&progress, &server.secrets));
             }
         });
         let result = match answer.await {
@@ -92,7 +93,7 @@ impl Tool for McpTool {
             }
         };
         let is_failure = result.is_error == Some(true);
-        Ok(Output { is_failure, ..content::output(result) })
+        Ok(Output { is_failure, ..content::output(result, &server.secrets) })
     }
 }
 
@@ -105,8 +106,8 @@ pub(crate) fn to_rath(error: Error) -> rath::Error {
     rath::Error::new(kind, error.message())
 }
 
-fn describe_progress(report: &ProgressNotificationParam) -> String {
-    let message = report.message.as_deref().map(|text| one_line(text, MAX_REPORT_BYTES)).unwrap_or_default();
+fn describe_progress(report: &ProgressNotificationParam, secrets: &Secrets) -> String {
+    let message = report.message.as_deref().map(|text| one_line(secrets, text, MAX_REPORT_BYTES)).unwrap_or_default();
     let total = report.total.map(|total| format!("/{total}")).unwrap_or_default();
     let space = if message.is_empty() { "" } else { " " };
     format!("{}{total}{space}{message}\n", report.progress)

@@ -125,13 +125,21 @@ impl McpFile {
         let servers = content["mcpServers"].as_object().ok_or_else(not_servers)?;
         let config = self.parsed()?;
         let parsed = |name: &str| config.servers.iter().find(|server| server.name == name);
-        Ok(servers.iter().map(|(name, server)| (one_line(name), describe(server, parsed(name)))).collect())
+        let left_out =
+            |name: &str| config.left_out.iter().find(|(known, _)| known == name).map(|(_, why)| why.as_str());
+        let describe = |name: &str, server| match parsed(name) {
+            Some(config) => describe(server, config),
+            None => left_out(name).map_or_else(String::new, |why| match why {
+                "disabled" => why.to_owned(),
+                why => format!("left out: {}", one_line(why)),
+            }),
+        };
+        Ok(servers.iter().map(|(name, server)| (one_line(name), describe(name, server))).collect())
     }
 
     /// Returns the servers as they would be started, with the names of variables in the place of their values.
     fn parsed(&self) -> Result<Config, Failure> {
-        let variable = |name: &str| Some(format!("${{{name}}}"));
-        Config::parse(&self.text, Origin::Project, variable).map_err(|error| wrong(&self.path, &error))
+        Config::outline(&self.text, Origin::Project).map_err(|error| wrong(&self.path, &error))
     }
 
     /// Accepts the content, as it was read. What cannot work is not accepted.
@@ -141,10 +149,8 @@ impl McpFile {
     }
 }
 
-/// Describes a server as it is written, whole: the command or the address, and what it is given. One that is disabled has no
-/// configuration.
-fn describe(server: &Value, config: Option<&ServerConfig>) -> String {
-    let Some(config) = config else { return "disabled".to_owned() };
+/// Describes a server as it is written, whole: the command or the address, and what it is given.
+fn describe(server: &Value, config: &ServerConfig) -> String {
     let text = |member: &str| server[member].as_str().map(output::quote).unwrap_or_default();
     let mut parts = Vec::new();
     let (member, what) = match &config.transport {
@@ -207,6 +213,11 @@ mod tests {
             ),
             (r#"{"type": "stdio", "command": "x", "url": "http://h/"}"#, "runs x"),
             (r#"{"command": "x", "disabled": true}"#, "disabled"),
+            (r#"{"command": ""}"#, "left out: its `command` is empty"),
+            (
+                r#"{"url": "${API_BASE:-https://a.example}/mcp"}"#,
+                "sends requests to '${API_BASE:-https://a.example}/mcp'; reads from your environment: API_BASE",
+            ),
         ] {
             let text = format!(r#"{{"mcpServers": {{"s": {server}}}}}"#);
             let file = McpFile { path: "f".into(), state: FileState::New, text };

@@ -1,18 +1,15 @@
 //! Checks of names, addresses and headers.
 
 use super::{MAX_NAME_BYTES, shortened};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Checks the name of a server: `NAME__TOOL` has to be the name of a tool, and no other server's.
-pub(super) fn check_name(name: &str) -> Result<()> {
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits);
     if is_valid && !name.contains("__") && !name.starts_with('_') && !name.ends_with('_') {
         return Ok(());
     }
-    let message = format!("`{}` cannot be the name of a server", shortened(name));
-    Err(Error::new(ErrorKind::Config, message)
-        .with_hint(format!("a name has up to {MAX_NAME_BYTES} letters, digits, `-` and single `_` between them")))
+    Err(format!("a name has up to {MAX_NAME_BYTES} letters, digits, `-` and single `_` between them"))
 }
 
 /// Checks the address of a server, without showing it: it may contain a secret.

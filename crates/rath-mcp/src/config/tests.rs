@@ -10,11 +10,12 @@ fn check(origin: Origin, text: &str, expected: Expect) {
         "NESTED" => Some("${TOKEN}".to_owned()),
         "EMPTY" => Some(String::new()),
         "LONG" => Some("x".repeat(MAX_TEXT_BYTES)),
+        "SHORT" | "WORD" | "PLAIN_WORD" => Some(name.to_lowercase()),
         _ => None,
     };
     let mut shown = String::new();
     match Config::parse(text, origin, variable) {
-        Ok(Config { servers, notices }) => {
+        Ok(Config { servers, notices, .. }) => {
             for server in servers {
                 shown += &format!("{} reads {:?}: {:?}\n", server.name, server.variables, server.transport);
                 if let Transport::Stdio(process) = &server.transport {
@@ -89,6 +90,13 @@ fn what_is_wrong_is_named() {
     );
     check(
         Origin::User,
+        r#"{"mcpServers": {},}"#,
+        expect![[r#"
+            the configuration cannot be read: trailing comma at line 1 column 19
+            hint: JSON has no comments, and no comma after the last member"#]],
+    );
+    check(
+        Origin::User,
         "[]",
         expect!["the configuration cannot be read: invalid type: sequence, expected an object at line 1 column 0"],
     );
@@ -102,42 +110,70 @@ fn what_is_wrong_is_named() {
     check(
         Origin::User,
         r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#,
-        expect!["`mcpServers` cannot be read: `a` occurs twice at line 1 column 46"],
+        expect![[r#"
+            notice: the server `a` is left out: there are two of this name
+        "#]],
     );
     check(
         Origin::User,
         r#"{"mcpServers": {}, "mcpServers": {}}"#,
-        expect!["the configuration cannot be read: `mcpServers` occurs twice at line 1 column 36"],
+        expect!["the configuration has two members `mcpServers`"],
     );
     check(
         Origin::User,
         r#"{"mcpServers": {"a__b": {"command": "x"}}}"#,
         expect![[r#"
-        `a__b` cannot be the name of a server
-        hint: a name has up to 32 letters, digits, `-` and single `_` between them"#]],
+            notice: the server `a__b` is left out: a name has up to 32 letters, digits, `-` and single `_` between them
+        "#]],
     );
     check(
         Origin::User,
         r#"{"mcpServers": {"a\u001b]b": {"command": "x"}}}"#,
         expect![[r#"
-        `a�]b` cannot be the name of a server
-        hint: a name has up to 32 letters, digits, `-` and single `_` between them"#]],
+            notice: the server `a�]b` is left out: a name has up to 32 letters, digits, `-` and single `_` between them
+        "#]],
     );
-    check_server("7", expect!["the server `one`: wanted an object, found a number"]);
-    check_server("{}", expect!["the server `one`: it has neither a `command` nor a `url`"]);
-    check_server(r#"{"command": ""}"#, expect!["the server `one`: its `command` is empty"]);
+    check_server(
+        "7",
+        expect![[r#"
+        notice: the server `one` is left out: wanted an object, found a number
+    "#]],
+    );
+    check_server(
+        "{}",
+        expect![[r#"
+        notice: the server `one` is left out: it has neither a `command` nor a `url`
+    "#]],
+    );
+    check_server(
+        r#"{"command": ""}"#,
+        expect![[r#"
+        notice: the server `one` is left out: its `command` is empty
+    "#]],
+    );
     check_server(
         r#"{"command": "x", "args": "y"}"#,
-        expect!["the server `one`: `args`: wanted an array, found a string"],
+        expect![[r#"
+            notice: the server `one` is left out: `args`: wanted an array, found a string
+        "#]],
     );
     check_server(
         r#"{"command": "x", "args": [1]}"#,
-        expect!["the server `one`: `args[0]`: wanted a string, found a number"],
+        expect![[r#"
+            notice: the server `one` is left out: `args[0]`: wanted a string, found a number
+        "#]],
     );
-    check_server(r#"{"command": "x\u0000"}"#, expect!["the server `one`: `command` contains a NUL byte"]);
+    check_server(
+        r#"{"command": "x\u0000"}"#,
+        expect![[r#"
+        notice: the server `one` is left out: `command` contains a NUL byte
+    "#]],
+    );
     check_server(
         r#"{"command": "x", "env": {"A=B": "c"}}"#,
-        expect![[r#"the server `one`: `env`: "A=B" is no name of a variable"#]],
+        expect![[r#"
+            notice: the server `one` is left out: `env`: "A=B" is no name of a variable
+        "#]],
     );
     check_server(
         r#"{"command": "x", "env": {"A": "${MISSING}"}}"#,
@@ -147,56 +183,81 @@ fn what_is_wrong_is_named() {
     );
     check_server(
         r#"{"command": "x", "args": ["${env:TOKEN}"]}"#,
-        expect![
-            "the server `one`: wanted `${NAME}` or `${NAME:-default}`, found another form of `${..}` (in `args[0]`)"
-        ],
+        expect![[r#"
+            notice: the server `one` is left out: wanted `${NAME}` or `${NAME:-default}`, found another form of `${..}` (in `args[0]`)
+        "#]],
     );
     check_server(
         r#"{"command": "x", "args": ["${TOKEN"]}"#,
-        expect!["the server `one`: `${` has no `}` (in `args[0]`)"],
+        expect![[r#"
+            notice: the server `one` is left out: `${` has no `}` (in `args[0]`)
+        "#]],
     );
     check_server(
         r#"{"command": "x", "args": ["${LONG}${LONG}"]}"#,
-        expect!["the server `one`: the text has more than 32768 bytes (in `args[0]`)"],
+        expect![[r#"
+            notice: the server `one` is left out: the text has more than 32768 bytes (in `args[0]`)
+        "#]],
     );
     check_server(
         r#"{"command": "x", "walls": "thick"}"#,
-        expect![[r#"the server `one`: unknown `walls`; known: "isolated", "network", "none""#]],
+        expect![[r#"
+            notice: the server `one` is left out: unknown `walls`; known: "isolated", "network", "none"
+        "#]],
     );
     check_server(
         r#"{"type": "sse", "url": "http://x"}"#,
         expect![[r#"
-        the server `one`: the type `sse` belongs to a version of the protocol that is not supported
-        hint: most such servers also have an endpoint for the type `http`"#]],
+            notice: the server `one` is left out: the type `sse` belongs to a version of the protocol that is not supported; most such servers also have an endpoint for the type `http`
+        "#]],
     );
     check_server(
         r#"{"type": "carrier pigeon"}"#,
-        expect![[r#"the server `one`: unknown type "carrier pigeon"; known: "stdio", "http""#]],
+        expect![[r#"
+            notice: the server `one` is left out: unknown type "carrier pigeon"; known: "stdio", "http"
+        "#]],
     );
     check_server(
         r#"{"url": "file:///etc/passwd"}"#,
-        expect!["the server `one`: its `url` has to begin with `https://` or `http://`"],
+        expect![[r#"
+            notice: the server `one` is left out: its `url` has to begin with `https://` or `http://`
+        "#]],
     );
     check_server(
         r#"{"url": "https://me:${TOKEN}@a.example/"}"#,
-        expect!["the server `one`: its `url` contains a password; put it into `headers`"],
+        expect![[r#"
+            notice: the server `one` is left out: its `url` contains a password; put it into `headers`
+        "#]],
     );
-    check_server(r#"{"url": "https:///x"}"#, expect!["the server `one`: its `url` has no host"]);
+    check_server(
+        r#"{"url": "https:///x"}"#,
+        expect![[r#"
+        notice: the server `one` is left out: its `url` has no host
+    "#]],
+    );
     check_server(
         r#"{"url": "https://a.example", "headers": {"Host": "b"}}"#,
-        expect!["the server `one`: the header `Host` is set by the protocol"],
+        expect![[r#"
+            notice: the server `one` is left out: the header `Host` is set by the protocol
+        "#]],
     );
     check_server(
         r#"{"url": "https://a.example", "headers": {"Mcp-Session-Id": "b"}}"#,
-        expect!["the server `one`: the header `Mcp-Session-Id` is set by the protocol"],
+        expect![[r#"
+            notice: the server `one` is left out: the header `Mcp-Session-Id` is set by the protocol
+        "#]],
     );
     check_server(
         r#"{"url": "https://a.example", "headers": {"X": "a\r\nY: b"}}"#,
-        expect!["the server `one`: the value of the header `X` contains a character that no header can have"],
+        expect![[r#"
+            notice: the server `one` is left out: the value of the header `X` contains a character that no header can have
+        "#]],
     );
     check_server(
         r#"{"url": "https://a.example", "headers": {"a b": "c"}}"#,
-        expect![[r#"the server `one`: `headers`: "a b" is no name of a header"#]],
+        expect![[r#"
+            notice: the server `one` is left out: `headers`: "a b" is no name of a header
+        "#]],
     );
 }
 
@@ -213,10 +274,17 @@ fn sizes_are_bounded() {
     let args = vec![r#""a""#; MAX_LIST_ITEMS + 1].join(",");
     check_server(
         &format!(r#"{{"command": "x", "args": [{args}]}}"#),
-        expect!["the server `one`: `args` has more than 256 entries"],
+        expect![[r#"
+            notice: the server `one` is left out: `args` has more than 256 entries
+        "#]],
     );
     let deep = format!(r#"{{"command": "x", "y": {}{}}}"#, "[".repeat(300), "]".repeat(300));
-    check_server(&deep, expect!["the server `one`: it cannot be read: recursion limit exceeded at line 1 column 149"]);
+    check_server(
+        &deep,
+        expect![[r#"
+        notice: the server `one` is left out: it cannot be read: recursion limit exceeded at line 1 column 149
+    "#]],
+    );
 }
 
 #[test]
@@ -249,5 +317,111 @@ fn what_a_project_writes_out_is_no_secret() {
           secret Authorization: "Bearer x"
           secret url: "here"
     "#]],
+    );
+}
+
+#[test]
+fn addresses_of_this_machine_need_no_proxy() {
+    for (url, expected) in [
+        ("http://[::1]/mcp", true),
+        ("http://[::1]:8080/mcp", true),
+        ("http://localhost", true),
+        ("http://LOCALHOST:1/", true),
+        ("http://127.0.0.2:1", true),
+        ("http://127.evil.example/", false),
+        ("http://[::2]/", false),
+        ("https://localhost.example/", false),
+    ] {
+        let config = ServerConfig::http("one", url).expect("valid");
+        let Transport::Http(server) = config.transport else { panic!("it is reached by HTTP") };
+        assert_eq!(server.is_loopback(), expected, "{url}");
+    }
+}
+
+#[test]
+fn a_wrong_server_keeps_no_other_from_being_used() {
+    let wrong = [
+        ("a__b", r#"{"command": "x"}"#),
+        ("c", r#"{"type": "sse", "url": "http://x"}"#),
+        ("d", r#"{"url": "x"}"#),
+        ("e", r#"{"command": "${MISSING}"}"#),
+        ("f", r#"{"command": "x"}, "f": {"command": "y"}"#),
+        ("g", r#"{"command": "x", "disabled": true}"#),
+        ("h", r#"{"command": "x", "cwd": "a/../.."}"#),
+    ];
+    let entries: Vec<_> = wrong.iter().map(|(name, server)| format!("{name:?}: {server}")).collect();
+    let text = format!(r#"{{"mcpServers": {{{}, "fine": {{"command": "x", "cwd": "a/.."}}}}}}"#, entries.join(","));
+    let config = Config::parse(&text, Origin::Project, |_| None).expect("it is JSON");
+    let names: Vec<_> = config.servers.iter().map(|server| &*server.name).collect();
+    assert_eq!(names, ["fine"]);
+    let left_out: Vec<_> = config.left_out.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(left_out, ["a__b", "c", "d", "e", "f", "g", "h"]);
+    expect![[r#"
+        the server `a__b` is left out: a name has up to 32 letters, digits, `-` and single `_` between them
+        the server `c` is left out: the type `sse` belongs to a version of the protocol that is not supported; most such servers also have an endpoint for the type `http`
+        the server `d` is left out: its `url` has to begin with `https://` or `http://`
+        the server `e` is left out: the variable `MISSING` is not set (in `command`) and has no default
+        the server `f` is left out: there are two of this name
+        the server `g` is disabled
+        the server `h` is left out: its `cwd` is outside of the project"#]].assert_eq(&config.notices.join("\n"));
+}
+
+#[test]
+fn an_outline_shows_variables_as_they_are_written() {
+    let text = r#"{"mcpServers": {
+        "base": {"url": "${API_BASE:-https://a.example}/mcp"},
+        "host": {"url": "https://${HOST}/mcp"},
+        "none": {"url": "${SCHEME}://me@b.example"},
+        "wrong": {"url": "mailto:${NAME}"}
+    }}"#;
+    let config = Config::outline(text, Origin::Project).expect("it is JSON");
+    let shown = config.servers.iter().map(|server| match &server.transport {
+        Transport::Http(http) => format!("{} reads {:?}: {}", server.name, server.variables, http.url.expose_secret()),
+        Transport::Stdio(_) => panic!("it is reached by HTTP"),
+    });
+    expect![[r#"
+        base reads ["API_BASE"]: ${API_BASE}/mcp
+        host reads ["HOST"]: https://${HOST}/mcp
+        none reads ["SCHEME"]: ${SCHEME}://me@b.example"#]]
+    .assert_eq(&shown.collect::<Vec<_>>().join("\n"));
+    // The values decide.
+    check(
+        Origin::Project,
+        text,
+        expect![[r#"
+        base reads ["API_BASE"]: Http(HttpServer { host: "a.example", headers: [] })
+        notice: the server `host` is left out: the variable `HOST` is not set (in `url`) and has no default
+        notice: the server `none` is left out: the variable `SCHEME` is not set (in `url`) and has no default
+        notice: the server `wrong` is left out: the variable `NAME` is not set (in `url`) and has no default
+    "#]],
+    );
+}
+
+#[test]
+fn a_value_is_secret_by_the_name_that_it_is_given() {
+    check(
+        Origin::Project,
+        r#"{"mcpServers": {"one": {"command": "${TOKEN}",
+            "args": ["--api-key", "${NESTED}", "--jwt=${SHORT}", "-e", "SESSION_ID=${SHORT}", "--level", "${LEVEL:-1}"],
+            "env": {"SIG": "${WORD}", "PLAIN": "${PLAIN_WORD}"}}}}"#,
+        expect![[r#"
+            one reads ["LEVEL", "NESTED", "PLAIN_WORD", "SHORT", "TOKEN", "WORD"]: Stdio(StdioServer { command: "correct-horse", args: 7, env: ["PLAIN", "SIG"], cwd: "", walls: Isolated })
+              ["--api-key", "${TOKEN}", "--jwt=short", "-e", "SESSION_ID=short", "--level", "1"] ["PLAIN=plain_word", "SIG=word"]
+              secret TOKEN: "correct-horse"
+              secret NESTED: "${TOKEN}"
+              secret SHORT: "short"
+              secret SHORT: "short"
+              secret WORD: "word"
+        "#]],
+    );
+    check_server(
+        r#"{"command": "x", "args": ["--api-key", "abcdefgh", "--jwt=ijklmnop", "--level", "1"], "env": {"SESSION": "qrstuvwx"}}"#,
+        expect![[r#"
+            one reads []: Stdio(StdioServer { command: "x", args: 5, env: ["SESSION"], cwd: "", walls: Isolated })
+              ["--api-key", "abcdefgh", "--jwt=ijklmnop", "--level", "1"] ["SESSION=qrstuvwx"]
+              secret SESSION: "qrstuvwx"
+              secret --api-key: "abcdefgh"
+              secret --jwt: "ijklmnop"
+        "#]],
     );
 }

@@ -119,7 +119,7 @@ fn an_answer_that_is_not_valid_ends_its_call_at_once() {
         let fixture = Fixture::new();
         block_on(call(&fixture.server(""), "srv__invalid", json!({})))
     };
-    assert!(text.starts_with("the server `srv`: it refuses: the answer is not valid: "), "{text}");
+    assert!(text.starts_with("the server `srv`: its answer is not valid: "), "{text}");
 }
 
 #[test]
@@ -215,4 +215,56 @@ fn processes_that_a_server_left_die_with_it() {
             drop(tools);
         });
     }
+}
+
+#[test]
+fn a_text_is_cut_after_its_secrets_are_hidden() {
+    for (tool, expected) in [
+        ("spill", "the server `srv`: it has ended (exit status 7); the end of its stderr: "),
+        ("refuse", "the server `srv`: it refuses: xxx"),
+    ] {
+        let fixture = Fixture::new();
+        let mut config = fixture.config("srv", "", Walls::Outside);
+        let Transport::Stdio(process) = &mut config.transport else { panic!("a process") };
+        process.env = vec![("SECRET_KEY".to_owned(), "open-sesame-open-1234567890".to_owned().into())];
+        let text = block_on(call(&fixture.servers([config]), &format!("srv__{tool}"), json!({})));
+        assert!(text.starts_with(expected), "{text}");
+        assert!(!text.contains("7890") && !text.contains("open-"), "{text}");
+    }
+}
+
+#[test]
+fn an_answer_of_too_many_values_is_an_error() {
+    let fixture = Fixture::new();
+    let text = block_on(call(&fixture.server(""), "srv__values", json!({})));
+    assert_eq!(&text[..text.len().min(80)], "the server `srv`: its answer has more than 262144 values; []");
+}
+
+#[test]
+fn a_server_that_asks_without_reading_the_replies_is_still_answered() {
+    check("", "pings", "answered");
+}
+
+#[test]
+fn a_server_that_does_not_read_its_stdin_is_started_again() {
+    // More than a pipe holds.
+    let long = "x".repeat(1_000_000);
+    let notes = with_enough_time(Duration::from_millis(200), |limit| {
+        let fixture = Fixture::new();
+        let mut places = fixture.places();
+        places.limits.call = limit;
+        let servers = McpServers::new([fixture.config("srv", "", Walls::Outside)], places).expect("valid");
+        block_on(async {
+            call(&servers, "srv__deaf", json!({})).await;
+            for _ in 0..3 {
+                call(&servers, "srv__pid", json!({ "text": long })).await;
+                let notes = servers.list().await.notes;
+                if !notes.is_empty() {
+                    return Some(notes);
+                }
+            }
+            None
+        })
+    });
+    assert_eq!(notes, ["the server `srv` was started again: it had ended (it does not read its stdin)"]);
 }

@@ -2,9 +2,11 @@
 #![cfg(target_os = "linux")]
 
 mod hostile;
+mod http;
 mod kill;
 mod real;
 mod sessions;
+mod starts;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

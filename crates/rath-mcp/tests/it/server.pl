@@ -4,10 +4,13 @@ use warnings;
 $| = 1;
 my ($mode, $mark) = (@ARGV, '', '');
 my ($more, $cancelled, $pending) = (0, 0, '');
+my $ttl = $mode eq 'ttl' ? 60_000 : 0;
+my $long = 'notes://' . 'n' x 600;
 
 sub say_json { print $_[0], "\n" }
 sub result { my ($id, $json) = @_; say_json(qq({"jsonrpc":"2.0","id":$id,"result":$json})) }
 sub text { my ($id, $text) = @_; result($id, qq({"content":[{"type":"text","text":"$text"}]})) }
+sub touch { open my $file, '>>', $_[0] or die; print $file "x" }
 sub tool { my ($name, $more) = @_; return qq({"name":"$name","description":"Does $name.","inputSchema":{"type":"object"}$more}) }
 
 if ($mode eq 'never') { while (<STDIN>) { } exit }
@@ -16,13 +19,14 @@ if ($mode eq 'noise') { print "a log line on the wrong stream\n" for 1 .. 10 }
 
 my @names = $mode eq 'collide'
     ? ('a.b', 'a/b', 'a_b')
-    : qw(echo image value fail progress slow die flood garbage invalid big change ask env pid cancelled leave);
+    : qw(echo image value fail progress slow die flood garbage invalid big change ask env pid cancelled leave spill refuse values pings deaf);
 
 while (my $line = <STDIN>) {
     my ($id) = $line =~ /"id":("[^"]*"|\d+)/;
     my ($method) = $line =~ /"method":"([^"]*)"/;
     next unless defined $method;
     if ($method eq 'notifications/cancelled') { $cancelled++; next }
+    if ($method eq 'notifications/initialized' && $mode eq 'waits') { touch('ready') }
     next unless defined $id;
     if ($method eq 'server/discover' && $mode eq 'modern') {
         result($id, '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},'
@@ -30,21 +34,32 @@ while (my $line = <STDIN>) {
     } elsif ($method eq 'server/discover' && $mode eq 'strict') {
         exit 1;
     } elsif ($method eq 'initialize') {
-        result($id, '{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},'
+        if ($mode eq 'waits') { touch('asked'); until (-e 'go') { select undef, undef, undef, 0.005 } }
+        my $resources = $mode eq 'resources' ? ',"resources":{}' : '';
+        result($id, '{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}' . $resources . '},'
             . '"serverInfo":{"name":"test","version":"1"}}');
+    } elsif ($method eq 'resources/list') {
+        result($id, qq({"resources":[{"uri":"$long","name":"long"}]}));
+    } elsif ($method eq 'resources/read') {
+        my ($uri) = $line =~ /"uri":"([^"]*)"/;
+        result($id, qq({"contents":[{"uri":"notes","text":") . ($uri eq $long ? 'found' : 'unknown') . '"}]}');
+    } elsif ($method eq 'tools/list' && $mode =~ /^(mute|bad)list$/ && !$more) {
+        touch('asked');
+        if (-e 'change') { $more++; say_json('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}') }
+        result($id, '{"tools":[{"name":5}]}') if $mode eq 'badlist';
     } elsif ($method eq 'tools/list') {
         my @tools = map { tool($_, $_ eq 'echo' ? ',"annotations":{"readOnlyHint":true}' : '') } @names;
         push @tools, tool("new$_", '') for 1 .. $more;
-        result($id, '{"tools":[' . join(',', @tools) . '],"resultType":"complete","ttlMs":0,"cacheScope":"private"}');
+        result($id, '{"tools":[' . join(',', @tools) . '],"resultType":"complete","ttlMs":' . $ttl . ',"cacheScope":"private"}');
     } elsif ($method eq 'tools/call') {
         # The client names itself in each request of the newer protocol.
         $line =~ s/"[^"]*clientInfo":\{[^}]*\}//g;
         my ($name) = $line =~ /"name":"([^"]*)"/;
         my ($token) = $line =~ /"progressToken":("[^"]*"|\d+)/;
         if ($name eq 'echo' || $mode eq 'collide') { my ($said) = $line =~ /"text":"([^"]*)"/; text($id, $said // $name) }
-        elsif ($name eq 'image') { result($id, '{"content":[{"type":"image","mimeType":"image/png","data":"iVBORw=="}]}') }
+        elsif ($name eq 'image') { result($id, '{"content":[{"type":"image","mimeType":"image/png","data":"iVBORw0KGgo="}]}') }
         elsif ($name eq 'value') { result($id, '{"content":[],"structuredContent":{"sum":3}}') }
-        elsif ($name eq 'fail') { result($id, '{"content":[{"type":"text","text":"no such row"},{"type":"image","mimeType":"image/png","data":"iVBORw=="}],"isError":true}') }
+        elsif ($name eq 'fail') { result($id, '{"content":[{"type":"text","text":"no such row"},{"type":"image","mimeType":"image/png","data":"iVBORw0KGgo="}],"isError":true}') }
         elsif ($name eq 'progress') {
             for my $done (1 .. 3) {
                 say_json(qq({"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$token,)
@@ -69,6 +84,17 @@ while (my $line = <STDIN>) {
             text($id, $reply =~ /-32601/ ? 'refused' : 'allowed');
         }
         elsif ($name eq 'env') { text($id, join(' ', map { "$_=$ENV{$_}" } grep { /^(SECRET|GIVEN)/ } sort keys %ENV)) }
+        elsif ($name eq 'spill') { print STDERR $ENV{SECRET_KEY}, 'y' x 1990; exit 7 }
+        elsif ($name eq 'refuse') {
+            my $message = 'x' x 1990 . $ENV{SECRET_KEY};
+            say_json(qq({"jsonrpc":"2.0","id":$id,"error":{"code":-32000,"message":"$message"}}));
+        }
+        elsif ($name eq 'values') { result($id, '{"content":[],"structuredContent":{"v":[' . '0,' x 2_000_000 . '0]}}') }
+        elsif ($name eq 'pings') {
+            say_json(qq({"jsonrpc":"2.0","id":"p$_","method":"ping"})) for 1 .. 40_000;
+            text($id, 'answered');
+        }
+        elsif ($name eq 'deaf') { sleep 1000 while 1 }
         elsif ($name eq 'pid') { text($id, $$) }
         elsif ($name eq 'cancelled') { text($id, $cancelled) }
         elsif ($name eq 'leave') {

@@ -49,7 +49,7 @@ fn what_a_server_answers_is_on_the_record() {
         &["echo", "image", "value", "fail"],
         expect![[r#"
             user: Go.
-            instructions: 17 tools
+            instructions: 22 tools
             assistant calls srv__echo({})
             tool started: call_1_1
             tool result: call_1_1 ok: echo
@@ -73,12 +73,12 @@ fn a_changed_list_is_in_force_at_the_next_request() {
         &["change", "new1"],
         expect![[r#"
             user: Go.
-            instructions: 17 tools
+            instructions: 22 tools
             assistant calls srv__change({})
             tool started: call_1_1
             tool result: call_1_1 ok: changed
             note: tools: new: srv__new1
-            instructions: 18 tools
+            instructions: 23 tools
             assistant calls srv__new1({})
             tool started: call_2_1
             tool result: call_2_1 ok: called new1
@@ -93,7 +93,7 @@ fn an_end_and_a_new_start_are_on_the_record() {
         &["die", "echo"],
         expect![[r#"
             user: Go.
-            instructions: 17 tools
+            instructions: 22 tools
             assistant calls srv__die({})
             tool started: call_1_1
             note: tools: the server `srv`: it has ended (exit status 7); the …

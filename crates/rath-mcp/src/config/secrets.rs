@@ -1,0 +1,88 @@
+//! The values in the configuration of a server that must not be recorded.
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::{Origin, ServerConfig, Transport};
+
+impl ServerConfig {
+    /// Returns the values that must not be recorded, each with the name that stands for it.
+    ///
+    /// These are the values of variables in headers and in the address, and of variables with such names as `API_KEY` or
+    /// `GITHUB_TOKEN`, or that are the value of something with such a name; in a configuration of the user also headers, variables and
+    /// options with such names, and what is written in the query of the address.
+    /// A text that a project's file has itself is no secret: it would hide what the project chooses.
+    pub fn secrets(&self) -> Vec<(String, SecretString)> {
+        let mut secrets = self.looked_up.clone();
+        match &self.transport {
+            _ if self.origin == Origin::Project => {}
+            Transport::Stdio(process) => {
+                secrets.extend(process.env.iter().filter(|(name, _)| is_secret_name(name)).cloned());
+                let args = secret_args(&process.args);
+                secrets.extend(args.into_iter().map(|(_, name, value)| (name, SecretString::from(value))));
+            }
+            Transport::Http(server) => {
+                for (name, value) in server.headers.iter().filter(|(name, _)| is_secret_header(name)) {
+                    // A header may name a scheme before the secret, or hold several.
+                    let parts = value.expose_secret().split([' ', ';', ',', '=']);
+                    let values = parts.chain([value.expose_secret()]);
+                    secrets.extend(values.map(|value| (name.clone(), SecretString::from(value))));
+                }
+                let query = server.url.expose_secret().split_once('?').map_or("", |(_, query)| query);
+                let query = query.split('#').next().unwrap_or_default();
+                let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+                secrets.extend(values.map(|value| ("url".to_owned(), SecretString::from(value))));
+            }
+        }
+        secrets.retain(|(_, value)| !value.expose_secret().is_empty());
+        secrets
+    }
+}
+
+/// Returns true if a variable of this name holds a secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let words = [
+        "AUTH",
+        "BEARER",
+        "COOKIE",
+        "CRED",
+        "CREDENTIAL",
+        "CREDS",
+        "JWT",
+        "KEY",
+        "PASS",
+        "PAT",
+        "PWD",
+        "SECRET",
+        "SESSION",
+        "SIG",
+        "SIGNATURE",
+        "TOKEN",
+    ];
+    name.split('_').any(|part| words.contains(&part))
+        || ["APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"].iter().any(|word| name.contains(word))
+}
+
+/// Returns true if a header of this name holds a secret.
+fn is_secret_header(name: &str) -> bool {
+    let name = name.to_ascii_uppercase().replace('-', "_");
+    name.contains("AUTH") || is_secret_name(&name)
+}
+
+/// Returns the arguments that hold a secret by the names before them, as in `--api-key=VALUE`, `--api-key VALUE` and `API_KEY=VALUE`:
+/// the number of each, its name, and the value.
+pub(super) fn secret_args<T: AsRef<str>>(args: &[T]) -> Vec<(usize, String, &str)> {
+    let is_secret = |option: &str| is_secret_name(&option.trim_start_matches('-').replace('-', "_"));
+    let mut secrets = Vec::new();
+    let mut option: Option<&str> = None;
+    for (nth, arg) in args.iter().enumerate() {
+        let arg = arg.as_ref();
+        match (option.take(), arg.split_once('=')) {
+            (Some(option), _) => secrets.push((nth, option.to_owned(), arg)),
+            (None, Some((name, value))) if is_secret(name) => secrets.push((nth, name.to_owned(), value)),
+            (None, None) if arg.starts_with('-') && is_secret(arg) => option = Some(arg),
+            (None, _) => {}
+        }
+    }
+    secrets
+}
