@@ -358,14 +358,9 @@ impl LoadedSession {
         let kind = error.kind();
         let failure = Failure::from(error);
         match kind {
-            ErrorKind::Place => match self.session.forgotten_place() {
-                Some(place) => {
-                    let place = output::quote(place.as_str());
-                    let options = format!("{} --sandbox {place}", model_option(&self.session));
-                    failure.with_hint(format!("{} gives it one", self.resume_other(&self.session, &options)))
-                }
-                None => failure,
-            },
+            ErrorKind::Place if self.session.forgotten_place().is_some() => {
+                failure.with_hint(format!("{} gives it one", self.resume_command()))
+            }
             ErrorKind::Guest => guest_failure(&self.session, &self.name, &self.option),
             ErrorKind::Approval => {
                 let review = self.command("review", "");
@@ -465,13 +460,14 @@ pub(crate) fn model_option(session: &Session) -> String {
 
 /// Returns a command line that continues a session in a store, for a hint.
 ///
-/// A session that is done gets a prompt: without one there is nothing to do.
+/// A session that is done gets a prompt: without one there is nothing to do. One whose place was forgotten needs one.
 pub(crate) fn resume_command(session: &Session, options: &str, store_option: &str) -> String {
     if session.is_guest() {
         return adopt_command(&session.id().short(), store_option);
     }
     let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
-    format!("`rath resume {}{prompt} {options}{store_option}`", session.id().short())
+    let place = session.forgotten_place().map(|place| format!(" --sandbox {}", output::quote(place.as_str())));
+    format!("`rath resume {}{prompt} {options}{}{store_option}`", session.id().short(), place.unwrap_or_default())
 }
 
 /// Reads the session that `name` means.

@@ -169,10 +169,8 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
     match (&status.directory, &status.place) {
         (Some(directory), _) => row("files", &output::home_path(directory.as_ref()))?,
         (None, Some(place)) => row("files", &preview(place))?,
-        (None, None) => match &status.forgotten_place {
-            Some(_) => row("files", "unknown, since a step was forgotten: `rath resume --sandbox` names the place")?,
-            None => row("files", "none: its agents have no tools")?,
-        },
+        (None, None) if status.forgotten_place.is_some() => row("files", "unknown, since a step was forgotten")?,
+        (None, None) => row("files", "none: its agents have no tools")?,
     }
     for change in &status.changes {
         row("", change)?;
@@ -199,7 +197,11 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
             Verdict::Failed => "failed",
             _ => "could not run",
         };
-        let stale = if check.is_current { "" } else { ", before files changed" };
+        let stale = match check.is_current {
+            true => "",
+            false if status.place.is_none() => ", not compared",
+            false => ", before files changed",
+        };
         row("check", &format!("{}: {verdict}{stale}", preview(&check.check)))?;
     }
     row("tokens", &output::grouped(status.usage.input.saturating_add(status.usage.output)))

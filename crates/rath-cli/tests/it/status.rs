@@ -124,7 +124,21 @@ fn what_was_not_compared_is_not_said_to_be_unchanged() {
         fixture.rath(&["check", "test -e a.txt", "--session", session]);
         fixture.rath(&["forget", session, &fixture.step(session, "tool result")]);
         std::fs::remove_file(fixture.path("work/a.txt")).expect("removed");
-        check(fixture, &[session], &expect![[r#""#]]);
+        check(
+            fixture,
+            &[session],
+            &expect![[r#"
+                S1  Write a file
+                state     done
+                files     unknown, since a step was forgotten
+                          not compared with the record
+                model     script:script
+                check     test -e a.txt: passed, not compared
+                tokens    3,540
+                ! hint: `rath resume S1 'Go on.' --model script:FILE --sandbox local:FOLDER/work --store STORE` continues
+                exit 0
+            "#]],
+        );
         let listed = fixture.out(&["check", "--session", session]);
         assert!(listed.ends_with("passed, not compared: the session has no directory any more\n"), "{listed}");
     });
