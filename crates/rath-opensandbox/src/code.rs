@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command::{Cut, Frames};
 use super::frames::Frame;
 use super::http::{Request, one_line, read_error};
-use super::remote::{Attached, Remote, refused};
+use super::remote::{Remote, RunningSandbox, refused};
 
 /// The most bytes of output and values of one run.
 const MAX_RUN_BYTES: usize = 16 << 20;
@@ -24,7 +24,7 @@ const MAX_NAME_CHARS: usize = 128;
 /// Returned by [`OpenSandbox::interpreter`](crate::OpenSandbox::interpreter).
 pub struct Interpreter {
     remote: Arc<Remote>,
-    attached: Arc<Attached>,
+    attached: Arc<RunningSandbox>,
     context: Context,
 }
 
@@ -69,7 +69,7 @@ impl Interpreter {
         if language.is_empty() || language.chars().count() > MAX_NAME_CHARS {
             return Err(Error::new(ErrorKind::Config, "wanted a language such as `python`"));
         }
-        let attached = remote.attach().await?;
+        let attached = remote.attach_to_work().await?;
         let request = attached.request(Method::POST, "code/context")?.json(&json!({"language": language}));
         let (remote, language) = (remote.clone(), language.to_owned());
         let (in_task, attached_in_task) = (remote.clone(), attached.clone());

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::frames::{Frame, FrameSplitter, JobEvent, JobFrames, Refusal, Unreadable};
 use super::http::{NoReply, one_line, read_error};
-use super::remote::{Attached, Remote, refused};
+use super::remote::{Remote, RunningSandbox, refused};
 use super::upload::{Upload, upload};
 
 /// The script that runs a command.
@@ -53,7 +53,7 @@ impl Printed {
 }
 
 /// Runs a script in a sandbox, and returns the lines that it prints on stdout.
-pub(crate) async fn run_script(remote: &Remote, attached: &Attached, script: Script<'_>) -> Result<Printed> {
+pub(crate) async fn run_script(remote: &Remote, attached: &RunningSandbox, script: Script<'_>) -> Result<Printed> {
     let words = script.arguments.iter().map(|argument| quote(argument)).collect::<Vec<_>>().join(" ");
     let line = format!("sh -c {} rath {words}", quote(script.text));
     let what = "a script for the sandbox";
@@ -98,7 +98,7 @@ pub(crate) fn start_command(remote: &Arc<Remote>, command: &Command) -> Result<R
         let attached = tokio::select! {
             biased;
             () = sender.closed() => return Ok(ExitStatus::TooMuchOutput),
-            attached = remote_in_task.attach() => attached?,
+            attached = remote_in_task.attach_to_work() => attached?,
         };
         Job::new(&attached).run(&remote_in_task, &attached, &command, sender).await
     })?;
@@ -133,7 +133,7 @@ struct Job {
 }
 
 impl Job {
-    fn new(attached: &Attached) -> Self {
+    fn new(attached: &RunningSandbox) -> Self {
         let mark = super::settings::new_name();
         Job { directory: format!("{}/.rath-{mark}", attached.temporary.trim_end_matches('/')), mark }
     }
@@ -141,7 +141,7 @@ impl Job {
     async fn run(
         self,
         remote: &Remote,
-        attached: &Attached,
+        attached: &RunningSandbox,
         command: &Command,
         output: mpsc::Sender<Piece>,
     ) -> Result<ExitStatus> {
@@ -207,7 +207,7 @@ impl Job {
     }
 
     /// Kills what the command left running, if the sandbox can be reached.
-    async fn end(&self, remote: &Remote, attached: &Attached) {
+    async fn end(&self, remote: &Remote, attached: &RunningSandbox) {
         // The functions of the script without its end: nothing is started.
         let functions = JOB.split("\nexec 9>&2").next().unwrap_or_default();
         let text = format!("job=$1\n{functions}\nend_all; rm -rf \"$2\"");
@@ -219,7 +219,7 @@ impl Job {
     }
 
     /// Returns the script that runs the command.
-    fn script(&self, attached: &Attached, command: &Command) -> String {
+    fn script(&self, attached: &RunningSandbox, command: &Command) -> String {
         let search =
             command.env.iter().rev().find(|(name, _)| name == "PATH").map_or(&attached.search, |(_, path)| path);
         let input = if command.stdin.is_empty() { "/dev/null".to_owned() } else { format!("{}/in", self.directory) };
@@ -309,7 +309,7 @@ impl Frames {
 /// Sends a command to a sandbox, once. `what` names it in errors, which say whether it may have run.
 pub(crate) async fn start(
     remote: &Remote,
-    attached: &Attached,
+    attached: &RunningSandbox,
     line: &str,
     limit: Duration,
     what: &str,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::command::{Script, run_script};
 use super::http::{Reply, Request, one_line};
-use super::remote::{Attached, Remote, refused};
+use super::remote::{Remote, RunningSandbox, refused};
 use super::upload::{Upload, upload};
 
 /// The most bytes of one file that are read at once.
@@ -154,7 +154,7 @@ pub(crate) async fn read(remote: &Arc<Remote>, path: &str, range: ByteRange) -> 
 
 /// Writes a file: under a temporary name in the workspace, which then becomes its name.
 pub(crate) async fn write(remote: &Arc<Remote>, path: &str, content: &[u8]) -> Result<()> {
-    let (attached, path) = (remote.attach().await?, check_path(path)?);
+    let (attached, path) = (remote.attach_to_work().await?, check_path(path)?);
     if path.is_empty() {
         return Err(Error::new(ErrorKind::Io, "the workspace is no file"));
     }
@@ -183,7 +183,7 @@ pub(crate) async fn write(remote: &Arc<Remote>, path: &str, content: &[u8]) -> R
 }
 
 /// Returns the absolute path of a new file, without the links in the directories that are there.
-async fn new_path(remote: &Remote, attached: &Attached, path: &str) -> Result<String> {
+async fn new_path(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<String> {
     let mut above = path;
     while let Some((directory, _)) = above.rsplit_once('/') {
         above = directory;
@@ -199,7 +199,7 @@ async fn new_path(remote: &Remote, attached: &Attached, path: &str) -> Result<St
 
 /// Removes a file, and the directories above it that are empty then.
 pub(crate) async fn remove(remote: &Arc<Remote>, path: &str) -> Result<()> {
-    let (attached, path) = (remote.attach().await?, check_path(path)?);
+    let (attached, path) = (remote.attach_to_work().await?, check_path(path)?);
     let infos = infos_of(remote, &attached, &path).await?;
     let info = infos.last().filter(|info| info.path == attached.path(&path)).ok_or_else(|| missing(&path))?;
     if path.is_empty() || info.file_kind() == FileKind::Directory {
@@ -262,7 +262,7 @@ pub(crate) async fn stat(remote: &Arc<Remote>, path: &str) -> Result<Option<DirE
 }
 
 /// Returns the absolute path of a file without links, and its description.
-async fn find(remote: &Remote, attached: &Attached, path: &str) -> Result<Option<(String, FileInfo)>> {
+async fn find(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<Option<(String, FileInfo)>> {
     let infos = infos_of(remote, attached, path).await?;
     let wanted = attached.path(path);
     let has_link = infos.iter().any(|info| info.file_kind() == FileKind::Symlink);
@@ -285,7 +285,7 @@ async fn find(remote: &Remote, attached: &Attached, path: &str) -> Result<Option
 }
 
 /// Returns the descriptions of the directories on the way to a file and of the file itself, as far as there are some.
-async fn infos_of(remote: &Remote, attached: &Attached, path: &str) -> Result<Vec<FileInfo>> {
+async fn infos_of(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<Vec<FileInfo>> {
     let mut paths = vec![attached.root.clone()];
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let above = paths.last().cloned().unwrap_or_default();
@@ -305,7 +305,11 @@ async fn infos_of(remote: &Remote, attached: &Attached, path: &str) -> Result<Ve
 }
 
 /// Returns the descriptions of files by path; none if one of them is missing. Links are not followed.
-async fn info(remote: &Remote, attached: &Attached, paths: &[String]) -> Result<Option<BTreeMap<String, FileInfo>>> {
+async fn info(
+    remote: &Remote,
+    attached: &RunningSandbox,
+    paths: &[String],
+) -> Result<Option<BTreeMap<String, FileInfo>>> {
     let url = with_paths(attached.url("files/info")?, paths);
     let request = || {
         let mut request = Request::new(Method::GET, url.clone());
@@ -325,7 +329,7 @@ async fn info(remote: &Remote, attached: &Attached, paths: &[String]) -> Result<
 
 async fn read_reply(
     remote: &Remote,
-    attached: &Attached,
+    attached: &RunningSandbox,
     what: String,
     request: impl Fn() -> Request,
 ) -> Result<Reply> {

@@ -20,9 +20,11 @@
 //!   change nothing are sent again.
 //! - **A sandbox has a name that rath chose**, which is part of its URI: so it is found again by a later process, and a lost answer to its
 //!   creation leaves none behind.
-//! - **What rath created is removed** when the last handle is dropped, or by [`Sandbox::close`], which waits for it; unless
-//!   [`keep`](OpenSandbox::keep) is set. Nothing else is removed. If the program is killed, the server removes the sandbox when its
-//!   [time](OpenSandbox::timeout) is over, which is renewed as long as there is a handle.
+//! - **What a program created is removed** when its last handle to the sandbox and those of its forks is dropped, or by
+//!   [`Sandbox::close`], which waits for it; unless [`keep`](OpenSandbox::keep) is set. A sandbox that was found by its name is removed by
+//!   [`Sandbox::close`] alone, and only if commands ran or files were changed in it through these handles: a look removes nothing. If the
+//!   program is killed, the server removes the sandbox when its [time](OpenSandbox::timeout) is over, which is renewed as long as there
+//!   is a handle.
 //! - **The key goes to the server alone**, never to a sandbox, and is in no URI, error and log.
 //!
 //! # Limits
@@ -41,6 +43,7 @@ mod code;
 mod command;
 mod files;
 mod frames;
+mod group;
 mod http;
 mod remote;
 mod server;
@@ -60,7 +63,8 @@ use rath_sandbox::{
     OutputCapture, Result, Sandbox, SandboxBackend, Sink,
 };
 
-use self::remote::{Family, Remote};
+use self::group::SandboxGroup;
+use self::remote::Remote;
 use self::settings::{Access, NetworkPolicy, Origin, Settings, new_name};
 
 /// A sandbox on an OpenSandbox server.
@@ -82,7 +86,7 @@ pub struct OpenSandbox {
     uri: String,
     server: OpenSandboxServer,
     remote: Arc<Mutex<Option<Arc<Remote>>>>,
-    family: Arc<Family>,
+    group: Arc<SandboxGroup>,
 }
 
 impl OpenSandbox {
@@ -103,7 +107,7 @@ impl OpenSandbox {
             uri,
             server: OpenSandboxServer::from_env(),
             remote: Arc::default(),
-            family: Arc::default(),
+            group: Arc::default(),
         }
     }
 
@@ -211,7 +215,7 @@ impl OpenSandbox {
             return Ok(remote.clone());
         }
         self.settings.check()?;
-        let opened = Remote::new(self.server.open()?, self.settings.clone(), self.family.clone());
+        let opened = Remote::new(self.server.open()?, self.settings.clone(), self.group.clone());
         Ok(remote.insert(opened).clone())
     }
 }
@@ -295,11 +299,11 @@ impl SandboxBackend for OpenSandbox {
             ForkStart::New => Origin::New(name),
             ForkStart::Existing => Origin::Known(name),
         };
-        let (uri, server, family) = (settings.uri(), self.server.clone(), self.family.clone());
-        Some(Sandbox::new(OpenSandbox { settings, uri, server, remote: Arc::default(), family }))
+        let (uri, server, group) = (settings.uri(), self.server.clone(), self.group.clone());
+        Some(Sandbox::new(OpenSandbox { settings, uri, server, remote: Arc::default(), group }))
     }
 
     async fn close(&self) -> Result<()> {
-        self.family.close().await
+        self.group.close().await
     }
 }

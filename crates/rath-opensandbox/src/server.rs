@@ -71,7 +71,7 @@ pub(crate) struct Server {
 
 /// A sandbox, as the server describes it.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Described {
+pub(crate) struct SandboxInfo {
     pub(crate) id: String,
     pub(crate) status: Status,
     #[serde(default)]
@@ -90,7 +90,7 @@ pub(crate) struct Status {
 
 #[derive(Deserialize)]
 struct List {
-    items: Vec<Described>,
+    items: Vec<SandboxInfo>,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +109,15 @@ pub(crate) enum State {
     Changing,
     /// It will not run again.
     Ended,
+}
+
+/// The failure to create a sandbox.
+#[derive(Debug)]
+pub(crate) enum CreateFailure {
+    /// No sandbox was created.
+    Refused(Error),
+    /// There may be a sandbox.
+    Unknown(Error),
 }
 
 /// The address of the interface for commands and files in a sandbox, and the headers for it.
@@ -217,7 +226,7 @@ impl Server {
     /// Creates a sandbox under a name.
     ///
     /// If the answer is lost, the sandbox is looked for by its name: none is created twice.
-    pub(crate) async fn create(&self, name: &str, settings: &Settings) -> Result<Described> {
+    pub(crate) async fn create(&self, name: &str, settings: &Settings) -> Result<SandboxInfo, CreateFailure> {
         let mut body = json!({
             "image": {"uri": settings.image},
             "timeout": settings.timeout.as_secs(),
@@ -238,20 +247,39 @@ impl Server {
             let rules: Vec<Value> = hosts.iter().map(|host| json!({"action": "allow", "target": host})).collect();
             body["networkPolicy"] = json!({"defaultAction": "deny", "egress": rules});
         }
-        let mut request = self.request(Method::POST, &["sandboxes"])?.json(&body);
+        let request = self.request(Method::POST, &["sandboxes"]).map_err(CreateFailure::Refused)?;
+        let mut request = request.json(&body);
         request.timeout = CREATE_TIMEOUT;
         let unknown = match self.clients.send(request).await {
-            Ok(reply) if reply.is_success() => return self.checked(reply.json::<Described>()?),
-            Ok(reply) if reply.status < 500 => return Err(self.refused("a sandbox cannot be created", &reply)),
+            Ok(reply) if reply.is_success() => match reply.json().and_then(|created| self.checked(created)) {
+                Ok(created) => return Ok(created),
+                Err(unreadable) => unreadable,
+            },
+            Ok(reply) if reply.status < 500 => {
+                return Err(CreateFailure::Refused(self.refused("a sandbox cannot be created", &reply)));
+            }
             Ok(reply) => self.refused("a sandbox cannot be created", &reply),
-            Err(no_reply) if no_reply.was_not_sent => return Err(self.unreachable(&no_reply)),
+            Err(no_reply) if no_reply.was_not_sent => return Err(CreateFailure::Refused(self.unreachable(&no_reply))),
             Err(no_reply) => self.unreachable(&no_reply),
         };
-        self.find(name).await.ok().flatten().ok_or(unknown)
+        self.find(name).await.ok().flatten().ok_or(CreateFailure::Unknown(unknown))
     }
 
     /// Returns the sandbox with a name, if there is one that has not ended.
-    pub(crate) async fn find(&self, name: &str) -> Result<Option<Described>> {
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<SandboxInfo>> {
+        Ok(self.list(name).await?.into_iter().next())
+    }
+
+    /// Removes all sandboxes with a name. None is no error.
+    pub(crate) async fn remove(&self, name: &str) -> Result<()> {
+        for found in self.list(name).await? {
+            self.delete(&found.id).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the sandboxes with a name that have not ended.
+    async fn list(&self, name: &str) -> Result<Vec<SandboxInfo>> {
         let url = {
             let mut url = self.url(&["sandboxes"])?;
             let filter = format!("{NAME_LABEL}={name}");
@@ -262,16 +290,16 @@ impl Server {
         if !reply.is_success() {
             return Err(self.refused("the sandboxes cannot be listed", &reply));
         }
-        let has_name = |found: &Described| {
+        let has_name = |found: &SandboxInfo| {
             found.metadata.as_ref().is_some_and(|metadata| metadata.get(NAME_LABEL).is_some_and(|label| label == name))
         };
-        let mut items = reply.json::<List>()?.items.into_iter();
-        let found = items.find(|found| has_name(found) && found.status.state() != State::Ended);
-        found.map(|found| self.checked(found)).transpose()
+        let items = reply.json::<List>()?.items.into_iter();
+        let found = items.filter(|found| has_name(found) && found.status.state() != State::Ended);
+        found.map(|found| self.checked(found)).collect()
     }
 
     /// Returns the sandbox with an id, if there is one, and the time of the server's clock.
-    pub(crate) async fn get(&self, id: &str) -> Result<Option<(Described, SystemTime)>> {
+    pub(crate) async fn get(&self, id: &str) -> Result<Option<(SandboxInfo, SystemTime)>> {
         let url = self.url(&["sandboxes", id])?;
         let reply = self.read(|| Request::new(Method::GET, url.clone())).await?;
         match reply.status {
@@ -284,13 +312,16 @@ impl Server {
         }
     }
 
-    /// Moves the end of a sandbox to so long from now, by the clock of the server.
-    pub(crate) async fn renew(&self, id: &str, timeout: Duration) -> Result<()> {
-        let Some((_, now)) = self.get(id).await? else { return Ok(()) };
+    /// Moves the end of a sandbox to so long from now, by the clock of the server. None if there is no such sandbox.
+    pub(crate) async fn renew(&self, id: &str, timeout: Duration) -> Result<Option<()>> {
+        let Some((_, now)) = self.get(id).await? else { return Ok(None) };
         let end = now.checked_add(timeout).and_then(|end| end.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         let request = self.request(Method::POST, &["sandboxes", id, "renew-expiration"])?;
         let reply = self.send(request.json(&json!({"expiresAt": rfc3339(end.as_secs())}))).await?;
-        if reply.is_success() { Ok(()) } else { Err(self.refused("the time of the sandbox cannot be renewed", &reply)) }
+        match reply.is_success() {
+            true => Ok(Some(())),
+            false => Err(self.refused("the time of the sandbox cannot be renewed", &reply)),
+        }
     }
 
     /// Pauses or resumes a sandbox.
@@ -399,7 +430,7 @@ impl Server {
     }
 
     /// Returns a description whose id can be a part of a path.
-    fn checked(&self, described: Described) -> Result<Described> {
+    fn checked(&self, described: SandboxInfo) -> Result<SandboxInfo> {
         if is_id(&described.id) {
             return Ok(described);
         }
@@ -492,7 +523,7 @@ mod tests {
             panic!("it is not {wanted:?}: {:?}", state().await);
         };
         wait_for(State::Running).await;
-        server.renew(&made.id, Duration::from_secs(600)).await.expect("renewed");
+        server.renew(&made.id, Duration::from_secs(600)).await.expect("renewed").expect("it is there");
         server.change(&made.id, "pause").await.expect("paused");
         wait_for(State::Paused).await;
         server.change(&made.id, "resume").await.expect("resumed");
