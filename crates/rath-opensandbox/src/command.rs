@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rath_sandbox::{Command, Error, ErrorKind, ExitStatus, Result, Stream};
+use rath_sandbox::{Command, Error, ErrorKind, ExitStatus, Output, OutputCapture, Result, Sink, Stream};
 use reqwest::{Method, Response};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frames::{Frame, FrameSplitter, JobEvent, JobFrames, Refusal, Unreadable};
 use super::http::{NoReply, one_line, read_error};
@@ -22,6 +22,9 @@ const JOB: &str = include_str!("command/job.sh");
 const GRACE: Duration = Duration::from_secs(60);
 /// The time that ending a command may take.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of times that the script which ends a command is sent, and the pause between two.
+const END_ATTEMPTS: u32 = 3;
+const END_PAUSE: Duration = Duration::from_millis(500);
 /// The time that a script of rath's own may take.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most lines that such a script prints.
@@ -89,6 +92,34 @@ pub(crate) struct RunningCommand {
     pub(crate) end: tokio::task::JoinHandle<Result<ExitStatus>>,
 }
 
+impl RunningCommand {
+    /// Returns the output of the command, up to a limit. A command that prints more is ended.
+    pub(crate) async fn finish(
+        mut self,
+        mut capture: OutputCapture,
+        max_bytes: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<Output> {
+        let mut is_cut = false;
+        while let Some((stream, bytes)) = self.output.recv().await {
+            let room = max_bytes.saturating_sub(capture.total_bytes());
+            let allowed = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+            sink(stream, allowed);
+            capture.push(stream, allowed).await?;
+            if allowed.len() < bytes.len() {
+                is_cut = true;
+                // The task ends the command then.
+                self.output.close();
+                while self.output.try_recv().is_ok() {}
+            }
+        }
+        let end = (&mut self.end).await;
+        let status = end.map_err(|error| Error::new(ErrorKind::Io, "the command was stopped").because(error))??;
+        // The command may have ended before it was noticed that its output is too much.
+        capture.finish(if is_cut { ExitStatus::TooMuchOutput } else { status }).await
+    }
+}
+
 /// Starts a command. It is ended if the output is not received any more.
 pub(crate) fn start_command(remote: &Arc<Remote>, command: &Command) -> Result<RunningCommand> {
     check(command)?;
@@ -124,6 +155,12 @@ fn check(command: &Command) -> Result<()> {
     super::files::check_path(&command.cwd).map(drop)
 }
 
+/// The report of the script that runs a command: the command runs no more, and its files are removed.
+enum JobReport {
+    Ended(ExitStatus),
+    Refused(Refusal),
+}
+
 /// One run of a command.
 struct Job {
     /// The mark that its processes carry.
@@ -138,6 +175,8 @@ impl Job {
         Job { directory: format!("{}/.rath-{mark}", attached.temporary.trim_end_matches('/')), mark }
     }
 
+    /// Runs the command. If it is left before its script has reported its end, it is ended first, for whatever reason that is: it may be
+    /// running all the same.
     async fn run(
         self,
         remote: &Remote,
@@ -145,6 +184,29 @@ impl Job {
         command: &Command,
         output: mpsc::Sender<Piece>,
     ) -> Result<ExitStatus> {
+        let followed = tokio::select! {
+            biased;
+            () = output.closed() => None,
+            followed = self.follow(remote, attached, command, &output) => Some(followed),
+        };
+        let status = match followed {
+            Some(Ok(JobReport::Ended(status))) => return Ok(status),
+            Some(Ok(JobReport::Refused(refusal))) => return Err(describe(refusal, command)),
+            Some(Err(error)) => Err(error),
+            None => Ok(ExitStatus::TooMuchOutput),
+        };
+        self.end(remote, attached).await;
+        status
+    }
+
+    /// Starts the command, and returns the report of its script.
+    async fn follow(
+        &self,
+        remote: &Remote,
+        attached: &RunningSandbox,
+        command: &Command,
+        output: &mpsc::Sender<Piece>,
+    ) -> Result<JobReport> {
         let script = self.script(attached, command);
         let script_path = format!("{}/job", self.directory);
         let input_path = format!("{}/in", self.directory);
@@ -152,45 +214,25 @@ impl Job {
         if !command.stdin.is_empty() {
             files.push(Upload { path: &input_path, content: &command.stdin, mode: 600 });
         }
-        tokio::select! {
-            biased;
-            () = output.closed() => return Ok(ExitStatus::TooMuchOutput),
-            uploaded = upload(remote, attached, &files) => uploaded?,
-        }
+        upload(remote, attached, &files).await?;
         let what = "the command";
         let deadline = instant_after(command.timeout.saturating_add(GRACE));
         let line = format!("sh {}", quote(&script_path));
         // From here on the command may run. It is never sent again.
-        let started = tokio::select! {
-            biased;
-            started = start(remote, attached, &line, command.timeout.saturating_add(GRACE * 2), what) => started,
-            () = output.closed() => {
-                self.end(remote, attached).await;
-                return Ok(ExitStatus::TooMuchOutput);
-            }
-        };
-        let mut frames = started?;
+        let mut frames = start(remote, attached, &line, command.timeout.saturating_add(GRACE * 2), what).await?;
         let mut meaning = JobFrames::new(&self.mark);
         loop {
-            let next = tokio::select! {
-                biased;
-                () = output.closed() => {
-                    self.end(remote, attached).await;
-                    return Ok(ExitStatus::TooMuchOutput);
-                }
-                next = timeout_at(deadline, frames.next()) => next.unwrap_or(Err(Cut::Timeout)),
-            };
+            let next = timeout_at(deadline, frames.next()).await.unwrap_or(Err(Cut::Timeout));
             let event = next.and_then(|frame| meaning.next(frame).map_err(Cut::from));
-            match event {
-                Ok(JobEvent::None) => {}
-                Ok(JobEvent::Output(stream, bytes)) => {
-                    // A caller that is gone is noticed above.
+            match event.map_err(|cut| cut.into_error(what))? {
+                JobEvent::None => {}
+                JobEvent::Output(stream, bytes) => {
+                    // A caller that is gone is noticed by `run`.
                     let _ = output.send((stream, bytes)).await;
                 }
-                Ok(JobEvent::Ended(status)) => return Ok(status),
-                Ok(JobEvent::Refused(refusal)) => return Err(describe(refusal, command)),
-                Ok(JobEvent::Lost(failure)) => {
-                    self.end(remote, attached).await;
+                JobEvent::Ended(status) => return Ok(JobReport::Ended(status)),
+                JobEvent::Refused(refusal) => return Ok(JobReport::Refused(refusal)),
+                JobEvent::Lost(failure) => {
                     let reason = failure.traceback.first().cloned().unwrap_or(failure.value);
                     let message = format!(
                         "the shell that ran the command ended before it ({}): its outcome is unknown",
@@ -198,15 +240,11 @@ impl Job {
                     );
                     return Err(Error::new(ErrorKind::Io, message).with_hint(UNKNOWN_HINT));
                 }
-                Err(cut) => {
-                    self.end(remote, attached).await;
-                    return Err(cut.into_error(what));
-                }
             }
         }
     }
 
-    /// Kills what the command left running, if the sandbox can be reached.
+    /// Kills what the command left running and removes its files, if the sandbox can be reached.
     async fn end(&self, remote: &Remote, attached: &RunningSandbox) {
         // The functions of the script without its end: nothing is started.
         let functions = JOB.split("\nexec 9>&2").next().unwrap_or_default();
@@ -214,8 +252,17 @@ impl Job {
         // A command that is just being started has no process with its mark yet, and must not start any more.
         let prevent = format!("rm -rf \"$2\"\n{text}\nsleep 0.2 || sleep 1\nend_all");
         let arguments = [&*self.mark, &*self.directory];
-        let ended = run_script(remote, attached, Script { text: &prevent, arguments: &arguments });
-        let _ = timeout(END_TIMEOUT, ended).await;
+        // This script can run twice, so it is sent again if its end is not seen.
+        let end = async {
+            for _ in 0..END_ATTEMPTS {
+                match run_script(remote, attached, Script { text: &prevent, arguments: &arguments }).await {
+                    Err(error) if error.kind() != ErrorKind::Unavailable => sleep(END_PAUSE).await,
+                    // It has ended, or there is no sandbox any more.
+                    _ => return,
+                }
+            }
+        };
+        let _ = timeout(END_TIMEOUT, end).await;
     }
 
     /// Returns the script that runs the command.
@@ -362,4 +409,33 @@ pub(crate) fn quote(text: &str) -> String {
 fn instant_after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(366 * 24 * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use rath_sandbox::OutputFiles;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn output_that_was_cut_is_never_a_success() {
+        for (printed, max_bytes, status) in [
+            (&["abc"][..], 3, ExitStatus::Exit(0)),
+            (&["abcd"], 3, ExitStatus::TooMuchOutput),
+            (&["abc", "d"], 3, ExitStatus::TooMuchOutput),
+            (&["a"], 0, ExitStatus::TooMuchOutput),
+        ] {
+            let (sender, output) = mpsc::channel(MAX_WAITING_PIECES);
+            for piece in printed {
+                sender.send((Stream::Stdout, piece.as_bytes().to_vec())).await.expect("there is room");
+            }
+            // The command has ended before its output was looked at.
+            drop(sender);
+            let end = tokio::spawn(async { Ok(ExitStatus::Exit(0)) });
+            let capture = OutputCapture::new(&OutputFiles::default());
+            let output = RunningCommand { output, end }.finish(capture, max_bytes, &mut |_, _| {}).await;
+            let output = output.expect("it was captured");
+            assert_eq!((output.status, output.stdout.total_bytes), (status, max_bytes), "{printed:?}");
+        }
+    }
 }

@@ -59,8 +59,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rath_sandbox::{
-    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, ForkStart, Isolation, Network, Output,
-    OutputCapture, Result, Sandbox, SandboxBackend, Sink,
+    ByteRange, Capabilities, Command, Digest, DirEntry, ForkStart, Isolation, Network, Output, OutputCapture, Result,
+    Sandbox, SandboxBackend, Sink,
 };
 
 use self::group::SandboxGroup;
@@ -227,22 +227,8 @@ impl SandboxBackend for OpenSandbox {
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         let remote = self.remote()?;
-        let mut running = command::start_command(&remote, command)?;
-        let mut capture = OutputCapture::new(&remote.output_files);
-        while let Some((stream, bytes)) = running.output.recv().await {
-            let room = self.settings.max_output_bytes.saturating_sub(capture.total_bytes());
-            let allowed = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-            sink(stream, allowed);
-            capture.push(stream, allowed).await?;
-            if allowed.len() < bytes.len() {
-                // The task ends the command then.
-                running.output.close();
-                while running.output.try_recv().is_ok() {}
-            }
-        }
-        let end = (&mut running.end).await;
-        let status = end.map_err(|error| Error::new(ErrorKind::Io, "the command was stopped").because(error))??;
-        capture.finish(status).await
+        let running = command::start_command(&remote, command)?;
+        running.finish(OutputCapture::new(&remote.output_files), self.settings.max_output_bytes, sink).await
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {

@@ -157,6 +157,11 @@ impl StandIn {
         lock(&self.state.sandboxes).values().map(|held| held.seen.clone()).collect()
     }
 
+    /// Returns the directories for files of commands that were not removed, in all sandboxes.
+    pub fn command_dirs(&self) -> Vec<PathBuf> {
+        lock(&self.state.sandboxes).values().flat_map(|held| held.execd.command_dirs()).collect()
+    }
+
     /// Removes all sandboxes, as if their time were over.
     pub fn expire(&self) {
         self.state.remove(None);

@@ -68,6 +68,11 @@ impl Execd {
         lock(&self.directories).drain(..).for_each(|directory| _ = fs::remove_dir_all(directory));
     }
 
+    /// Returns the directories for files of commands that are still there.
+    pub(super) fn command_dirs(&self) -> Vec<PathBuf> {
+        lock(&self.directories).iter().filter(|directory| directory.exists()).cloned().collect()
+    }
+
     /// Answers a request. Returns what is wrong with it, if it is not one that the description allows.
     pub(super) fn answer(
         &self,
