@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::command::{Cut, Frames};
 use super::frames::Frame;
-use super::http::{Request, one_line, read_error};
+use super::http::{Request, one_line};
 use super::remote::{Remote, RunningSandbox, refused};
 
 /// The most bytes of output and values of one run.
@@ -138,7 +138,7 @@ async fn run(remote: &Remote, request: Request, timeout: Duration) -> Result<Cod
     let response = match remote.server.clients.stream(request).await {
         Ok(response) if response.status().is_success() => response,
         Ok(response) => {
-            let reply = read_error(response).await;
+            let reply = remote.server.clients.read_error(response).await;
             let what =
                 if reply.status < 500 { "the code was not started" } else { "the outcome of the code is unknown" };
             return Err(refused(what, &reply));

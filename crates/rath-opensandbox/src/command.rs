@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frames::{Frame, FrameSplitter, JobEvent, JobFrames, Refusal, Unreadable};
-use super::http::{NoReply, one_line, read_error};
+use super::http::{NoReply, one_line};
 use super::remote::{Remote, RunningSandbox, refused};
 use super::upload::{Upload, upload};
 
@@ -367,7 +367,7 @@ pub(crate) async fn start(
     match remote.server.clients.stream(request).await {
         Ok(response) if response.status().is_success() => Ok(Frames::new(response)),
         Ok(response) => {
-            let reply = read_error(response).await;
+            let reply = remote.server.clients.read_error(response).await;
             Err(match reply.status {
                 // It was understood, and not done.
                 400..=499 => refused(format_args!("{what} was not started"), &reply),

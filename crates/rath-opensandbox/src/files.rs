@@ -143,7 +143,7 @@ pub(crate) async fn read(remote: &Arc<Remote>, path: &str, range: ByteRange) -> 
         // A server that knows no ranges sends all of it.
         200 => reply.body.into_iter().skip(usize::try_from(range.offset).unwrap_or(usize::MAX)).collect(),
         206 => reply.body,
-        404 => return Err(missing(&path)),
+        _ if reply.is_missing() => return Err(missing(&path)),
         // The file has become shorter.
         416 => Vec::new(),
         _ => return Err(refused(format_args!("`{path}` cannot be read"), &reply)),
@@ -319,10 +319,10 @@ async fn info(
     let what = "a file cannot be looked at";
     let reply = read_reply(remote, attached, what.to_owned(), request).await?;
     match reply.status {
-        404 => Ok(None),
+        _ if reply.is_missing() => Ok(None),
         _ if reply.is_success() => Ok(Some(reply.json()?)),
         // Below a file: as if it were missing.
-        500 if reply.describe(None).contains("not a directory") => Ok(None),
+        500 if reply.describe().contains("not a directory") => Ok(None),
         _ => Err(refused(what, &reply)),
     }
 }

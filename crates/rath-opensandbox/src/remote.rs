@@ -216,7 +216,7 @@ impl Remote {
             request.timeout = Duration::from_secs(5);
             let reason = match self.server.clients.send(request).await {
                 Ok(reply) if reply.is_success() => return Ok(()),
-                Ok(reply) => reply.describe(None),
+                Ok(reply) => reply.describe(),
                 Err(no_reply) => no_reply.reason,
             };
             if Instant::now() > deadline {
@@ -364,7 +364,7 @@ impl RunningSandbox {
 
 /// Returns the error for an answer of a sandbox that reports one.
 pub(crate) fn refused(what: impl fmt::Display, reply: &Reply) -> Error {
-    Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe(None)))
+    Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe()))
 }
 
 /// A task that is stopped when its caller stops waiting.

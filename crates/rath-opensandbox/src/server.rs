@@ -171,7 +171,7 @@ impl OpenSandboxServer {
         let server = Server {
             base: parse_address(address)?,
             key: self.0.key.clone(),
-            clients: Clients::new()?,
+            clients: Clients::new(self.0.key.clone())?,
             runtime: OnceLock::new(),
         };
         Ok(live.insert(Arc::new(server)).clone())
@@ -302,13 +302,13 @@ impl Server {
     pub(crate) async fn get(&self, id: &str) -> Result<Option<(SandboxInfo, SystemTime)>> {
         let url = self.url(&["sandboxes", id])?;
         let reply = self.read(|| Request::new(Method::GET, url.clone())).await?;
-        match reply.status {
-            404 => Ok(None),
-            _ if reply.is_success() => {
+        match reply.is_missing() {
+            true => Ok(None),
+            false if reply.is_success() => {
                 let now = reply.date.unwrap_or_else(SystemTime::now);
                 Ok(Some((self.checked(reply.json()?)?, now)))
             }
-            _ => Err(self.refused("the state of the sandbox cannot be read", &reply)),
+            false => Err(self.refused("the state of the sandbox cannot be read", &reply)),
         }
     }
 
@@ -335,7 +335,7 @@ impl Server {
         // A second removal changes nothing more.
         let url = self.url(&["sandboxes", id])?;
         let reply = self.read(|| Request::new(Method::DELETE, url.clone())).await?;
-        match reply.is_success() || reply.status == 404 {
+        match reply.is_success() || reply.is_missing() {
             true => Ok(()),
             false => Err(self.refused("the sandbox cannot be removed", &reply)),
         }
@@ -441,10 +441,11 @@ impl Server {
     fn refused(&self, what: impl fmt::Display, reply: &Reply) -> Error {
         let error = Error::new(
             ErrorKind::Unavailable,
-            format_args!("{what}: the OpenSandbox server answered with {}", reply.describe(self.key.as_ref())),
+            format_args!("{what}: the OpenSandbox server answered with {}", reply.describe()),
         );
         match reply.status {
             401 | 403 => error.with_hint(format!("check the key in {KEY_VARIABLE}")),
+            404 => error.with_hint(format!("check {ADDRESS_VARIABLE}")),
             _ => error,
         }
     }

@@ -37,7 +37,7 @@ pub struct StandInViking {
 
 #[derive(Default)]
 struct Service {
-    /// The files by URI, in the order in which they were written.
+    /// The files by URI.
     files: Mutex<BTreeMap<String, String>>,
     violations: Mutex<Vec<String>>,
     writes: Mutex<u32>,
@@ -130,6 +130,10 @@ impl Service {
             |code: &str, message: &str| json!({"status": "error", "error": {"code": code, "message": message}});
         if let Some(status) = *lock(&self.failing) {
             return respond(answer, status, failed("INTERNAL", &format!("as asked for,\u{7} with {KEY}")));
+        }
+        // An address that is not that of the interface.
+        if !request.path.starts_with("/api/") {
+            return respond(answer, 404, json!({"detail": "Not Found"}));
         }
         if request.header("x-api-key") != Some(KEY) {
             return respond(answer, 401, failed("UNAUTHENTICATED", "Missing API Key"));

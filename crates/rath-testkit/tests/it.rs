@@ -201,6 +201,11 @@ fn what_openviking_refuses_is_said_without_the_key() {
         assert!(!error.message().contains('\u{7}'), "{error:?}");
     }
     service.fail(None);
+    // Another server is no empty memory.
+    let elsewhere =
+        OpenViking::new(&format!("{}/elsewhere", service.address())).expect("an address").key(service.key());
+    let error = runtime.block_on(Memory::new(elsewhere).recall("gate")).expect_err("there is no service");
+    assert!(error.hint().is_some_and(|hint| hint.contains("address")), "{error:?}");
     // A file of another program is no note, and one of a newer version is not lost.
     runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
     service.put("viking://resources/rath-notes/readme.md", "The gate of others.");
@@ -217,4 +222,30 @@ fn what_openviking_refuses_is_said_without_the_key() {
         let error = runtime.block_on(Memory::open(&format!("openviking:{address}"))).expect_err("refused");
         assert!(!format!("{error:?}").contains("secret") && error.kind() == MemoryErrorKind::Invalid, "{error:?}");
     }
+}
+
+/// The variables that tell a client where its service is.
+const ADDRESS: &str = "RATH_TEST_ADDRESS";
+const KEY: &str = "RATH_TEST_KEY";
+
+#[test]
+fn a_service_on_this_machine_is_reached_without_a_proxy() {
+    let service = StandInViking::start();
+    // Nothing listens there.
+    let proxy = "http://127.0.0.1:9";
+    let proxies = [("HTTP_PROXY", proxy), ("http_proxy", proxy), ("ALL_PROXY", proxy), ("NO_PROXY", "")];
+    let settings = [&proxies[..], &[(ADDRESS, service.address()), (KEY, service.key())]].concat();
+    let output = rath_test_support::this_test("a_client_behind_a_proxy", &settings).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(service.writes(), 1);
+}
+
+#[test]
+#[ignore = "run by `a_service_on_this_machine_is_reached_without_a_proxy`"]
+fn a_client_behind_a_proxy() {
+    // Among all ignored tests it has no parent.
+    let [Ok(address), Ok(key)] = [ADDRESS, KEY].map(std::env::var) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let memory = Memory::new(OpenViking::new(&address).expect("an address").key(key));
+    runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rath_opensandbox::{OpenSandbox, OpenSandboxServer};
 use rath_sandbox::{ByteRange, Command, ErrorKind, ExitStatus, ForkStart, Registry, Sandbox, SandboxBackend};
-use rath_test_support::wait_until;
+use rath_test_support::{this_test, wait_until};
 use rath_testkit::opensandbox::{Fault, StandIn};
 use serde_json::json;
 
@@ -248,6 +248,35 @@ fn the_key_is_in_no_error_and_no_request_to_a_sandbox() {
     let text = format!("{:?}", block_on(nobody.id()).expect_err("refused"));
     assert!(!text.contains("secret@"), "{text}");
     assert!(server.take_violations().is_empty());
+}
+
+/// The variables that tell a client where its server is.
+const ADDRESS: &str = "RATH_TEST_ADDRESS";
+const KEY: &str = "RATH_TEST_KEY";
+
+#[test]
+fn a_server_on_this_machine_is_reached_without_a_proxy() {
+    let server = StandIn::start();
+    for host in ["127.0.0.1", "localhost"] {
+        let address = server.address().replace("127.0.0.1", host);
+        // Nothing listens there.
+        let proxy = "http://127.0.0.1:9";
+        let proxies = [("HTTP_PROXY", proxy), ("http_proxy", proxy), ("ALL_PROXY", proxy), ("NO_PROXY", "")];
+        let settings = [&proxies[..], &[(ADDRESS, &address), (KEY, server.key())]].concat();
+        let output = this_test("lifecycle::a_client_behind_a_proxy", &settings).output().expect("it runs");
+        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(server.log().iter().any(|line| line.starts_with("POST /direct")), "{host}: {:?}", server.log());
+    }
+}
+
+#[test]
+#[ignore = "run by `a_server_on_this_machine_is_reached_without_a_proxy`"]
+fn a_client_behind_a_proxy() {
+    // Among all ignored tests it has no parent.
+    let [Ok(address), Ok(key)] = [ADDRESS, KEY].map(std::env::var) else { return };
+    let sandbox = OpenSandbox::image("i").workdir("~/work").on(&OpenSandboxServer::new(address).key(key));
+    block_on(sandbox.write("x", b"1")).expect("written");
+    block_on(sandbox.close()).expect("closed");
 }
 
 #[test]
