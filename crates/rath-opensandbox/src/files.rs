@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::command::{Script, run_script};
 use super::http::{Reply, Request, one_line};
-use super::remote::{Remote, RunningSandbox, refused};
+use super::remote::{Remote, RunningSandbox, UndoRequest, refused};
 use super::upload::{Upload, upload};
 
 /// The most bytes of one file that are read at once.
@@ -167,19 +167,19 @@ pub(crate) async fn write(remote: &Arc<Remote>, path: &str, content: &[u8]) -> R
     };
     // No list shows this name.
     let temporary = format!("{}/.rath-{}.tmp", attached.root, super::settings::new_name());
+    let mut removal = Request::new(Method::DELETE, with_paths(attached.url("files")?, [&temporary]));
+    removal.headers = attached.headers();
+    let removal = UndoRequest::new(remote, removal);
     upload(remote, &attached, &[Upload { path: &temporary, content, mode }]).await?;
     let script = Script { text: REPLACE, arguments: &[&temporary, &target, &attached.root] };
-    let replaced = run_script(remote, &attached, script).await?;
-    if replaced.status == 0 {
-        return Ok(());
+    match run_script(remote, &attached, script).await?.status {
+        0 => {
+            removal.cancel();
+            Ok(())
+        }
+        4 => Err(outside(&path)),
+        _ => Err(Error::new(ErrorKind::Io, format_args!("`{path}` cannot be written"))),
     }
-    let mut request = Request::new(Method::DELETE, with_paths(attached.url("files")?, [&temporary]));
-    request.headers = attached.headers();
-    let _ = remote.server.clients.send(request).await;
-    Err(match replaced.status {
-        4 => outside(&path),
-        _ => Error::new(ErrorKind::Io, format_args!("`{path}` cannot be written")),
-    })
 }
 
 /// Returns the absolute path of a new file, without the links in the directories that are there.

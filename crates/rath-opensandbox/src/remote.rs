@@ -362,6 +362,32 @@ impl RunningSandbox {
     }
 }
 
+/// A request that is sent when this is dropped, to undo what may have been begun: also if the caller stops waiting.
+pub(crate) struct UndoRequest {
+    remote: Arc<Remote>,
+    request: Option<Request>,
+}
+
+impl UndoRequest {
+    pub(crate) fn new(remote: &Arc<Remote>, request: Request) -> Self {
+        UndoRequest { remote: remote.clone(), request: Some(request) }
+    }
+
+    /// Sends nothing: there is nothing to undo.
+    pub(crate) fn cancel(mut self) {
+        self.request = None;
+    }
+}
+
+impl Drop for UndoRequest {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            let remote = self.remote.clone();
+            let _ = self.remote.server.spawn(async move { remote.server.clients.send(request).await.is_ok() });
+        }
+    }
+}
+
 /// Returns the error for an answer of a sandbox that reports one.
 pub(crate) fn refused(what: impl fmt::Display, reply: &Reply) -> Error {
     Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe()))

@@ -202,6 +202,29 @@ fn a_sandbox_that_is_gone_is_said_to_be_gone() {
 }
 
 #[test]
+fn a_write_that_fails_leaves_no_temporary_file() {
+    let server = StandIn::start();
+    let sandbox = Sandbox::new(on(&server));
+    block_on(sandbox.write("x", b"1")).expect("written");
+    let workspace = server.sandboxes()[0].home.join("work space");
+    let files = || -> Vec<_> {
+        let entries = std::fs::read_dir(&workspace).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    for (request, fault) in [
+        ("/files/upload", Fault::NoAnswer),
+        ("/files/upload", Fault::Status(500)),
+        ("/command", Fault::Cut),
+        ("/command", Fault::Status(500)),
+    ] {
+        server.fail(request, fault);
+        block_on(sandbox.write("x", b"2")).expect_err("it fails");
+        wait_until("the temporary file is removed", || files() == ["x"]);
+        assert_eq!(block_on(sandbox.read("x", ALL)).expect("read"), b"1", "{request}, {fault:?}");
+    }
+}
+
+#[test]
 fn a_paused_sandbox_is_resumed_by_its_next_use() {
     let server = StandIn::start();
     let sandbox = on(&server);
@@ -244,8 +267,8 @@ fn the_key_is_in_no_error_and_no_request_to_a_sandbox() {
         assert!(!text.contains(server.key()) && !text.contains("wrong-key"), "{text}");
         assert!(text.contains("OPEN_SANDBOX_API_KEY"), "{text}");
     }
-    let nobody = OpenSandbox::image("i").on(&OpenSandboxServer::new("http://user:secret@127.0.0.1:9"));
-    let text = format!("{:?}", block_on(nobody.id()).expect_err("refused"));
+    let with_password = OpenSandbox::image("i").on(&OpenSandboxServer::new("http://user:secret@127.0.0.1:9"));
+    let text = format!("{:?}", block_on(with_password.id()).expect_err("refused"));
     assert!(!text.contains("secret@"), "{text}");
     assert!(server.take_violations().is_empty());
 }
@@ -299,9 +322,17 @@ fn an_interpreter_keeps_its_state_and_runs_code_once() {
     let output = run("echo $x").expect("it runs");
     assert_eq!((&*output.stdout, output.values.len()), ("5\n", 1));
     assert!(run("exit 3").expect("it runs").error.is_some());
+    // Code that was not started is not interrupted: other code may run in the interpreter.
+    let is_interrupted = || server.log().iter().any(|line| line.starts_with("DELETE"));
+    server.fail("POST /direct", Fault::Status(404));
+    let error = run("echo never >> lost").expect_err("it is refused");
+    assert!(error.message().contains("the code was not started"), "{error}");
+    run("echo $x").expect("it runs");
+    assert!(!is_interrupted(), "{:?}", server.log());
     server.fail("POST /direct", Fault::NoAnswer);
     let error = run("echo lost >> lost").expect_err("the answer is lost");
     assert!(error.message().contains("the outcome of the code is unknown"), "{error}");
+    wait_until("it is interrupted", is_interrupted);
     let lost = std::fs::read_to_string(server.sandboxes()[0].home.join("lost")).expect("it ran");
     assert_eq!(lost, "lost\n");
 }
