@@ -1,4 +1,4 @@
-//! Running commands in a sandbox: each is sent once, whatever happens.
+//! Running commands in a sandbox: each is sent once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::frames::{Frame, FrameSplitter, JobEvent, JobFrames, Refusal, Unreadable};
+use super::frames::{Frame, FrameError, FrameSplitter, JobEvent, JobFrames, Refusal};
 use super::http::{NoReply, one_line};
 use super::remote::{Remote, RunningSandbox, refused};
 use super::upload::{Upload, upload};
@@ -42,12 +42,12 @@ pub(crate) struct Script<'a> {
 }
 
 /// The result of a script.
-pub(crate) struct Printed {
+pub(crate) struct ScriptOutput {
     pub(crate) status: i32,
     pub(crate) lines: Vec<String>,
 }
 
-impl Printed {
+impl ScriptOutput {
     /// Returns the lines, each decoded from Base64.
     pub(crate) fn decoded_lines(&self) -> Vec<String> {
         let decode = |line: &String| STANDARD.decode(line.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -56,7 +56,7 @@ impl Printed {
 }
 
 /// Runs a script in a sandbox, and returns the lines that it prints on stdout.
-pub(crate) async fn run_script(remote: &Remote, attached: &RunningSandbox, script: Script<'_>) -> Result<Printed> {
+pub(crate) async fn run_script(remote: &Remote, attached: &RunningSandbox, script: Script<'_>) -> Result<ScriptOutput> {
     let words = script.arguments.iter().map(|argument| quote(argument)).collect::<Vec<_>>().join(" ");
     let line = format!("sh -c {} rath {words}", quote(script.text));
     let what = "a script for the sandbox";
@@ -79,7 +79,7 @@ pub(crate) async fn run_script(remote: &Remote, attached: &RunningSandbox, scrip
             },
             _ => continue,
         };
-        return Ok(Printed { status, lines });
+        return Ok(ScriptOutput { status, lines });
     }
 }
 
@@ -175,8 +175,7 @@ impl Job {
         Job { directory: format!("{}/.rath-{mark}", attached.temporary.trim_end_matches('/')), mark }
     }
 
-    /// Runs the command. If it is left before its script has reported its end, it is ended first, for whatever reason that is: it may be
-    /// running all the same.
+    /// Runs the command. If it is left before its script has reported its end, it is ended first: after an error it may be running all the same.
     async fn run(
         self,
         remote: &Remote,
@@ -301,14 +300,14 @@ pub(crate) struct Frames {
 pub(crate) enum Cut {
     Connection(String),
     Timeout,
-    Unreadable(Unreadable),
+    FrameError(FrameError),
     /// The stream ended without saying how the execution ended.
     NoEnd,
 }
 
-impl From<Unreadable> for Cut {
-    fn from(unreadable: Unreadable) -> Self {
-        Cut::Unreadable(unreadable)
+impl From<FrameError> for Cut {
+    fn from(unreadable: FrameError) -> Self {
+        Cut::FrameError(unreadable)
     }
 }
 
@@ -318,7 +317,7 @@ impl Cut {
         let reason = match self {
             Cut::Connection(reason) => format!("the connection to the sandbox broke ({reason})"),
             Cut::Timeout => "the sandbox did not report its end in time".to_owned(),
-            Cut::Unreadable(Unreadable(reason)) => format!("what the sandbox reports cannot be read ({reason})"),
+            Cut::FrameError(FrameError(reason)) => format!("what the sandbox reports cannot be read ({reason})"),
             Cut::NoEnd => "the connection to the sandbox ended before it did".to_owned(),
         };
         Error::new(ErrorKind::Io, format_args!("the outcome of {what} is unknown: {reason}")).with_hint(UNKNOWN_HINT)

@@ -34,7 +34,7 @@
 //! - Processes of a command are found by a mark in their environment, `RATH_COMMAND`. One that was started without it, as by `env -i`, is
 //!   left until the sandbox is removed.
 //! - A program that exits with a status of 129 to 192 is taken for one that was ended by a signal.
-//! - Files have no marks, since each command can set their times: whatever looks at all files reads them.
+//! - Files have no marks, since each command can set their times: a look at all files reads them.
 //!
 //! This crate needs Unix; elsewhere it is empty.
 #![cfg(unix)]

@@ -20,7 +20,7 @@ pub(crate) struct Upload<'a> {
     pub(crate) mode: u32,
 }
 
-/// Writes files. Nobody else may know their paths: they are written in place.
+/// Writes files in place: no other program may know their paths.
 pub(crate) async fn upload(remote: &Remote, attached: &RunningSandbox, files: &[Upload<'_>]) -> Result<()> {
     let boundary = format!("rath-{}", super::settings::new_name());
     let mut body = Vec::with_capacity(files.iter().map(|file| file.content.len() + 512).sum());

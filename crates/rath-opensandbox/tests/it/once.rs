@@ -1,4 +1,4 @@
-//! A command runs once at most, whatever happens to the connection and to the client.
+//! A command runs once at most, also if the connection breaks or the client is killed.
 
 use std::future::poll_fn;
 use std::pin::pin;
