@@ -247,14 +247,14 @@ impl Job {
     async fn end(&self, remote: &Remote, attached: &RunningSandbox) {
         // The functions of the script without its end: nothing is started.
         let functions = JOB.split("\nexec 9>&2").next().unwrap_or_default();
-        let text = format!("job=$1\n{functions}\nend_all; rm -rf \"$2\"");
-        // A command that is just being started has no process with its mark yet, and must not start any more.
-        let prevent = format!("rm -rf \"$2\"\n{text}\nsleep 0.2 || sleep 1\nend_all");
+        // A command that is just being started has no process with its mark yet, and must not start any more. One that is just being sent
+        // may have files only after a while.
+        let text = format!("rm -rf \"$2\"\njob=$1\n{functions}\nend_all\nsleep 0.2 || sleep 1\nend_all\nrm -rf \"$2\"");
         let arguments = [&*self.mark, &*self.directory];
         // This script can run twice, so it is sent again if its end is not seen.
         let end = async {
             for _ in 0..END_ATTEMPTS {
-                match run_script(remote, attached, Script { text: &prevent, arguments: &arguments }).await {
+                match run_script(remote, attached, Script { text: &text, arguments: &arguments }).await {
                     Err(error) if error.kind() != ErrorKind::Unavailable => sleep(END_PAUSE).await,
                     // It has ended, or there is no sandbox any more.
                     _ => return,
