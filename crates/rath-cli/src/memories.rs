@@ -163,9 +163,13 @@ pub(crate) async fn open_for_agent(
 
 /// Reads all notes below these paths, or all, oldest first.
 pub(crate) async fn each_note(memory: &Memory, under: &[NotePath], mut each: impl FnMut(Note)) -> Result<(), Failure> {
-    let mut after = Position::default();
+    let (mut after, mut notice) = (Position::default(), None);
     loop {
         let page = memory.list(under, after, PAGE).await?;
+        if page.notice.is_some() && page.notice != notice {
+            notice.clone_from(&page.notice);
+            page.notice.iter().for_each(|notice| output::note(&one_line(notice)));
+        }
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = *last;
         page.into_iter().for_each(|(_, note)| each(note));

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::command::{Cut, Frames};
 use super::frames::Frame;
-use super::http::{Request, one_line, read_error};
-use super::remote::{Attached, Remote, refused};
+use super::http::{Request, one_line};
+use super::remote::{Remote, RunningSandbox, UndoRequest, refused};
 
 /// The most bytes of output and values of one run.
 const MAX_RUN_BYTES: usize = 16 << 20;
@@ -24,7 +24,7 @@ const MAX_NAME_CHARS: usize = 128;
 /// Returned by [`OpenSandbox::interpreter`](crate::OpenSandbox::interpreter).
 pub struct Interpreter {
     remote: Arc<Remote>,
-    attached: Arc<Attached>,
+    attached: Arc<RunningSandbox>,
     context: Context,
 }
 
@@ -69,7 +69,7 @@ impl Interpreter {
         if language.is_empty() || language.chars().count() > MAX_NAME_CHARS {
             return Err(Error::new(ErrorKind::Config, "wanted a language such as `python`"));
         }
-        let attached = remote.attach().await?;
+        let attached = remote.attach_to_work().await?;
         let request = attached.request(Method::POST, "code/context")?.json(&json!({"language": language}));
         let (remote, language) = (remote.clone(), language.to_owned());
         let (in_task, attached_in_task) = (remote.clone(), attached.clone());
@@ -95,17 +95,8 @@ impl Interpreter {
         let body = json!({"context": {"id": self.context.id, "language": self.context.language}, "code": code});
         let mut request = self.attached.request(Method::POST, "code")?.json(&body);
         request.timeout = timeout;
-        let interrupt = Interrupt { remote: self.remote.clone(), request: Some(self.interrupt()?) };
-        let remote = self.remote.clone();
-        let ran = self.remote.perform(async move {
-            let mut interrupt = interrupt;
-            let done = run(&remote, request, timeout).await;
-            if done.is_ok() {
-                interrupt.request = None;
-            }
-            done
-        });
-        ran.await
+        let (remote, interrupt) = (self.remote.clone(), self.interrupt()?);
+        self.remote.perform(async move { run(&remote, request, interrupt, timeout).await }).await
     }
 
     fn interrupt(&self) -> Result<Request> {
@@ -117,33 +108,24 @@ impl Interpreter {
     }
 }
 
-/// Interrupts code, unless it has ended.
-struct Interrupt {
-    remote: Arc<Remote>,
-    request: Option<Request>,
-}
-
-impl Drop for Interrupt {
-    fn drop(&mut self) {
-        if let Some(request) = self.request.take() {
-            let remote = self.remote.clone();
-            let _ = self.remote.server.spawn(async move { remote.server.clients.send(request).await.is_ok() });
-        }
-    }
-}
-
-async fn run(remote: &Remote, request: Request, timeout: Duration) -> Result<CodeOutput> {
+/// Runs code, and interrupts it unless it has ended.
+async fn run(remote: &Arc<Remote>, request: Request, interrupt: Request, timeout: Duration) -> Result<CodeOutput> {
     const WHAT: &str = "the code";
     let deadline = Instant::now().checked_add(timeout);
+    let interrupt = UndoRequest::new(remote, interrupt);
     let response = match remote.server.clients.stream(request).await {
         Ok(response) if response.status().is_success() => response,
         Ok(response) => {
-            let reply = read_error(response).await;
-            let what =
-                if reply.status < 500 { "the code was not started" } else { "the outcome of the code is unknown" };
-            return Err(refused(what, &reply));
+            let reply = remote.server.clients.read_error(response).await;
+            if reply.status >= 500 {
+                return Err(refused("the outcome of the code is unknown", &reply));
+            }
+            // Other code may run in the interpreter.
+            interrupt.cancel();
+            return Err(refused("the code was not started", &reply));
         }
         Err(no_reply) if no_reply.was_not_sent => {
+            interrupt.cancel();
             return Err(Error::new(ErrorKind::Io, format_args!("the code was not started: {}", no_reply.reason)));
         }
         Err(no_reply) => return Err(Cut::Connection(no_reply.reason).into_error(WHAT)),
@@ -166,8 +148,12 @@ async fn run(remote: &Remote, request: Request, timeout: Duration) -> Result<Cod
                 bytes += values.values().map(|value| value.to_string().len()).sum::<usize>();
                 output.values.push(values);
             }
-            Frame::Complete => return Ok(output),
+            Frame::Complete => {
+                interrupt.cancel();
+                return Ok(output);
+            }
             Frame::Failed(failure) => {
+                interrupt.cancel();
                 let (name, message, traceback) = (failure.name, failure.value, failure.traceback);
                 output.error = Some(CodeError { name, message, traceback });
                 return Ok(output);

@@ -1,19 +1,19 @@
-//! Running commands in a sandbox: each is sent once, whatever happens.
+//! Running commands in a sandbox: each is sent once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rath_sandbox::{Command, Error, ErrorKind, ExitStatus, Result, Stream};
+use rath_sandbox::{Command, Error, ErrorKind, ExitStatus, Output, OutputCapture, Result, Sink, Stream};
 use reqwest::{Method, Response};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::frames::{Frame, FrameSplitter, JobEvent, JobFrames, Refusal, Unreadable};
-use super::http::{NoReply, one_line, read_error};
-use super::remote::{Attached, Remote, refused};
+use super::frames::{Frame, FrameError, FrameSplitter, JobEvent, JobFrames, Refusal};
+use super::http::{NoReply, one_line};
+use super::remote::{Remote, RunningSandbox, refused};
 use super::upload::{Upload, upload};
 
 /// The script that runs a command.
@@ -22,6 +22,9 @@ const JOB: &str = include_str!("command/job.sh");
 const GRACE: Duration = Duration::from_secs(60);
 /// The time that ending a command may take.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of times that the script which ends a command is sent, and the pause between two.
+const END_ATTEMPTS: u32 = 3;
+const END_PAUSE: Duration = Duration::from_millis(500);
 /// The time that a script of rath's own may take.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most lines that such a script prints.
@@ -39,12 +42,12 @@ pub(crate) struct Script<'a> {
 }
 
 /// The result of a script.
-pub(crate) struct Printed {
+pub(crate) struct ScriptOutput {
     pub(crate) status: i32,
     pub(crate) lines: Vec<String>,
 }
 
-impl Printed {
+impl ScriptOutput {
     /// Returns the lines, each decoded from Base64.
     pub(crate) fn decoded_lines(&self) -> Vec<String> {
         let decode = |line: &String| STANDARD.decode(line.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -53,7 +56,7 @@ impl Printed {
 }
 
 /// Runs a script in a sandbox, and returns the lines that it prints on stdout.
-pub(crate) async fn run_script(remote: &Remote, attached: &Attached, script: Script<'_>) -> Result<Printed> {
+pub(crate) async fn run_script(remote: &Remote, attached: &RunningSandbox, script: Script<'_>) -> Result<ScriptOutput> {
     let words = script.arguments.iter().map(|argument| quote(argument)).collect::<Vec<_>>().join(" ");
     let line = format!("sh -c {} rath {words}", quote(script.text));
     let what = "a script for the sandbox";
@@ -76,7 +79,7 @@ pub(crate) async fn run_script(remote: &Remote, attached: &Attached, script: Scr
             },
             _ => continue,
         };
-        return Ok(Printed { status, lines });
+        return Ok(ScriptOutput { status, lines });
     }
 }
 
@@ -89,6 +92,34 @@ pub(crate) struct RunningCommand {
     pub(crate) end: tokio::task::JoinHandle<Result<ExitStatus>>,
 }
 
+impl RunningCommand {
+    /// Returns the output of the command, up to a limit. A command that prints more is ended.
+    pub(crate) async fn finish(
+        mut self,
+        mut capture: OutputCapture,
+        max_bytes: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<Output> {
+        let mut is_cut = false;
+        while let Some((stream, bytes)) = self.output.recv().await {
+            let room = max_bytes.saturating_sub(capture.total_bytes());
+            let allowed = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+            sink(stream, allowed);
+            capture.push(stream, allowed).await?;
+            if allowed.len() < bytes.len() {
+                is_cut = true;
+                // The task ends the command then.
+                self.output.close();
+                while self.output.try_recv().is_ok() {}
+            }
+        }
+        let end = (&mut self.end).await;
+        let status = end.map_err(|error| Error::new(ErrorKind::Io, "the command was stopped").because(error))??;
+        // The command may have ended before it was noticed that its output is too much.
+        capture.finish(if is_cut { ExitStatus::TooMuchOutput } else { status }).await
+    }
+}
+
 /// Starts a command. It is ended if the output is not received any more.
 pub(crate) fn start_command(remote: &Arc<Remote>, command: &Command) -> Result<RunningCommand> {
     check(command)?;
@@ -98,7 +129,7 @@ pub(crate) fn start_command(remote: &Arc<Remote>, command: &Command) -> Result<R
         let attached = tokio::select! {
             biased;
             () = sender.closed() => return Ok(ExitStatus::TooMuchOutput),
-            attached = remote_in_task.attach() => attached?,
+            attached = remote_in_task.attach_to_work() => attached?,
         };
         Job::new(&attached).run(&remote_in_task, &attached, &command, sender).await
     })?;
@@ -124,6 +155,12 @@ fn check(command: &Command) -> Result<()> {
     super::files::check_path(&command.cwd).map(drop)
 }
 
+/// The report of the script that runs a command: the command runs no more, and its files are removed.
+enum JobReport {
+    Ended(ExitStatus),
+    Refused(Refusal),
+}
+
 /// One run of a command.
 struct Job {
     /// The mark that its processes carry.
@@ -133,18 +170,42 @@ struct Job {
 }
 
 impl Job {
-    fn new(attached: &Attached) -> Self {
+    fn new(attached: &RunningSandbox) -> Self {
         let mark = super::settings::new_name();
         Job { directory: format!("{}/.rath-{mark}", attached.temporary.trim_end_matches('/')), mark }
     }
 
+    /// Runs the command. If it is left before its script has reported its end, it is ended first: after an error it may be running all the same.
     async fn run(
         self,
         remote: &Remote,
-        attached: &Attached,
+        attached: &RunningSandbox,
         command: &Command,
         output: mpsc::Sender<Piece>,
     ) -> Result<ExitStatus> {
+        let followed = tokio::select! {
+            biased;
+            () = output.closed() => None,
+            followed = self.follow(remote, attached, command, &output) => Some(followed),
+        };
+        let status = match followed {
+            Some(Ok(JobReport::Ended(status))) => return Ok(status),
+            Some(Ok(JobReport::Refused(refusal))) => return Err(describe(refusal, command)),
+            Some(Err(error)) => Err(error),
+            None => Ok(ExitStatus::TooMuchOutput),
+        };
+        self.end(remote, attached).await;
+        status
+    }
+
+    /// Starts the command, and returns the report of its script.
+    async fn follow(
+        &self,
+        remote: &Remote,
+        attached: &RunningSandbox,
+        command: &Command,
+        output: &mpsc::Sender<Piece>,
+    ) -> Result<JobReport> {
         let script = self.script(attached, command);
         let script_path = format!("{}/job", self.directory);
         let input_path = format!("{}/in", self.directory);
@@ -152,45 +213,25 @@ impl Job {
         if !command.stdin.is_empty() {
             files.push(Upload { path: &input_path, content: &command.stdin, mode: 600 });
         }
-        tokio::select! {
-            biased;
-            () = output.closed() => return Ok(ExitStatus::TooMuchOutput),
-            uploaded = upload(remote, attached, &files) => uploaded?,
-        }
+        upload(remote, attached, &files).await?;
         let what = "the command";
         let deadline = instant_after(command.timeout.saturating_add(GRACE));
         let line = format!("sh {}", quote(&script_path));
         // From here on the command may run. It is never sent again.
-        let started = tokio::select! {
-            biased;
-            started = start(remote, attached, &line, command.timeout.saturating_add(GRACE * 2), what) => started,
-            () = output.closed() => {
-                self.end(remote, attached).await;
-                return Ok(ExitStatus::TooMuchOutput);
-            }
-        };
-        let mut frames = started?;
+        let mut frames = start(remote, attached, &line, command.timeout.saturating_add(GRACE * 2), what).await?;
         let mut meaning = JobFrames::new(&self.mark);
         loop {
-            let next = tokio::select! {
-                biased;
-                () = output.closed() => {
-                    self.end(remote, attached).await;
-                    return Ok(ExitStatus::TooMuchOutput);
-                }
-                next = timeout_at(deadline, frames.next()) => next.unwrap_or(Err(Cut::Timeout)),
-            };
+            let next = timeout_at(deadline, frames.next()).await.unwrap_or(Err(Cut::Timeout));
             let event = next.and_then(|frame| meaning.next(frame).map_err(Cut::from));
-            match event {
-                Ok(JobEvent::None) => {}
-                Ok(JobEvent::Output(stream, bytes)) => {
-                    // A caller that is gone is noticed above.
+            match event.map_err(|cut| cut.into_error(what))? {
+                JobEvent::None => {}
+                JobEvent::Output(stream, bytes) => {
+                    // A caller that is gone is noticed by `run`.
                     let _ = output.send((stream, bytes)).await;
                 }
-                Ok(JobEvent::Ended(status)) => return Ok(status),
-                Ok(JobEvent::Refused(refusal)) => return Err(describe(refusal, command)),
-                Ok(JobEvent::Lost(failure)) => {
-                    self.end(remote, attached).await;
+                JobEvent::Ended(status) => return Ok(JobReport::Ended(status)),
+                JobEvent::Refused(refusal) => return Ok(JobReport::Refused(refusal)),
+                JobEvent::Lost(failure) => {
                     let reason = failure.traceback.first().cloned().unwrap_or(failure.value);
                     let message = format!(
                         "the shell that ran the command ended before it ({}): its outcome is unknown",
@@ -198,28 +239,33 @@ impl Job {
                     );
                     return Err(Error::new(ErrorKind::Io, message).with_hint(UNKNOWN_HINT));
                 }
-                Err(cut) => {
-                    self.end(remote, attached).await;
-                    return Err(cut.into_error(what));
-                }
             }
         }
     }
 
-    /// Kills what the command left running, if the sandbox can be reached.
-    async fn end(&self, remote: &Remote, attached: &Attached) {
+    /// Kills what the command left running and removes its files, if the sandbox can be reached.
+    async fn end(&self, remote: &Remote, attached: &RunningSandbox) {
         // The functions of the script without its end: nothing is started.
         let functions = JOB.split("\nexec 9>&2").next().unwrap_or_default();
-        let text = format!("job=$1\n{functions}\nend_all; rm -rf \"$2\"");
-        // A command that is just being started has no process with its mark yet, and must not start any more.
-        let prevent = format!("rm -rf \"$2\"\n{text}\nsleep 0.2 || sleep 1\nend_all");
+        // A command that is just being started has no process with its mark yet, and must not start any more. One that is just being sent
+        // may have files only after a while.
+        let text = format!("rm -rf \"$2\"\njob=$1\n{functions}\nend_all\nsleep 0.2 || sleep 1\nend_all\nrm -rf \"$2\"");
         let arguments = [&*self.mark, &*self.directory];
-        let ended = run_script(remote, attached, Script { text: &prevent, arguments: &arguments });
-        let _ = timeout(END_TIMEOUT, ended).await;
+        // This script can run twice, so it is sent again if its end is not seen.
+        let end = async {
+            for _ in 0..END_ATTEMPTS {
+                match run_script(remote, attached, Script { text: &text, arguments: &arguments }).await {
+                    Err(error) if error.kind() != ErrorKind::Unavailable => sleep(END_PAUSE).await,
+                    // It has ended, or there is no sandbox any more.
+                    _ => return,
+                }
+            }
+        };
+        let _ = timeout(END_TIMEOUT, end).await;
     }
 
     /// Returns the script that runs the command.
-    fn script(&self, attached: &Attached, command: &Command) -> String {
+    fn script(&self, attached: &RunningSandbox, command: &Command) -> String {
         let search =
             command.env.iter().rev().find(|(name, _)| name == "PATH").map_or(&attached.search, |(_, path)| path);
         let input = if command.stdin.is_empty() { "/dev/null".to_owned() } else { format!("{}/in", self.directory) };
@@ -254,14 +300,14 @@ pub(crate) struct Frames {
 pub(crate) enum Cut {
     Connection(String),
     Timeout,
-    Unreadable(Unreadable),
+    FrameError(FrameError),
     /// The stream ended without saying how the execution ended.
     NoEnd,
 }
 
-impl From<Unreadable> for Cut {
-    fn from(unreadable: Unreadable) -> Self {
-        Cut::Unreadable(unreadable)
+impl From<FrameError> for Cut {
+    fn from(unreadable: FrameError) -> Self {
+        Cut::FrameError(unreadable)
     }
 }
 
@@ -271,7 +317,7 @@ impl Cut {
         let reason = match self {
             Cut::Connection(reason) => format!("the connection to the sandbox broke ({reason})"),
             Cut::Timeout => "the sandbox did not report its end in time".to_owned(),
-            Cut::Unreadable(Unreadable(reason)) => format!("what the sandbox reports cannot be read ({reason})"),
+            Cut::FrameError(FrameError(reason)) => format!("what the sandbox reports cannot be read ({reason})"),
             Cut::NoEnd => "the connection to the sandbox ended before it did".to_owned(),
         };
         Error::new(ErrorKind::Io, format_args!("the outcome of {what} is unknown: {reason}")).with_hint(UNKNOWN_HINT)
@@ -309,7 +355,7 @@ impl Frames {
 /// Sends a command to a sandbox, once. `what` names it in errors, which say whether it may have run.
 pub(crate) async fn start(
     remote: &Remote,
-    attached: &Attached,
+    attached: &RunningSandbox,
     line: &str,
     limit: Duration,
     what: &str,
@@ -320,7 +366,7 @@ pub(crate) async fn start(
     match remote.server.clients.stream(request).await {
         Ok(response) if response.status().is_success() => Ok(Frames::new(response)),
         Ok(response) => {
-            let reply = read_error(response).await;
+            let reply = remote.server.clients.read_error(response).await;
             Err(match reply.status {
                 // It was understood, and not done.
                 400..=499 => refused(format_args!("{what} was not started"), &reply),
@@ -362,4 +408,33 @@ pub(crate) fn quote(text: &str) -> String {
 fn instant_after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(366 * 24 * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use rath_sandbox::OutputFiles;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn output_that_was_cut_is_never_a_success() {
+        for (printed, max_bytes, status) in [
+            (&["abc"][..], 3, ExitStatus::Exit(0)),
+            (&["abcd"], 3, ExitStatus::TooMuchOutput),
+            (&["abc", "d"], 3, ExitStatus::TooMuchOutput),
+            (&["a"], 0, ExitStatus::TooMuchOutput),
+        ] {
+            let (sender, output) = mpsc::channel(MAX_WAITING_PIECES);
+            for piece in printed {
+                sender.send((Stream::Stdout, piece.as_bytes().to_vec())).await.expect("there is room");
+            }
+            // The command has ended before its output was looked at.
+            drop(sender);
+            let end = tokio::spawn(async { Ok(ExitStatus::Exit(0)) });
+            let capture = OutputCapture::new(&OutputFiles::default());
+            let output = RunningCommand { output, end }.finish(capture, max_bytes, &mut |_, _| {}).await;
+            let output = output.expect("it was captured");
+            assert_eq!((output.status, output.stdout.total_bytes), (status, max_bytes), "{printed:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::command::{Script, run_script};
 use super::http::{Reply, Request, one_line};
-use super::remote::{Attached, Remote, refused};
+use super::remote::{Remote, RunningSandbox, UndoRequest, refused};
 use super::upload::{Upload, upload};
 
 /// The most bytes of one file that are read at once.
@@ -143,7 +143,7 @@ pub(crate) async fn read(remote: &Arc<Remote>, path: &str, range: ByteRange) -> 
         // A server that knows no ranges sends all of it.
         200 => reply.body.into_iter().skip(usize::try_from(range.offset).unwrap_or(usize::MAX)).collect(),
         206 => reply.body,
-        404 => return Err(missing(&path)),
+        _ if reply.is_missing() => return Err(missing(&path)),
         // The file has become shorter.
         416 => Vec::new(),
         _ => return Err(refused(format_args!("`{path}` cannot be read"), &reply)),
@@ -154,7 +154,7 @@ pub(crate) async fn read(remote: &Arc<Remote>, path: &str, range: ByteRange) -> 
 
 /// Writes a file: under a temporary name in the workspace, which then becomes its name.
 pub(crate) async fn write(remote: &Arc<Remote>, path: &str, content: &[u8]) -> Result<()> {
-    let (attached, path) = (remote.attach().await?, check_path(path)?);
+    let (attached, path) = (remote.attach_to_work().await?, check_path(path)?);
     if path.is_empty() {
         return Err(Error::new(ErrorKind::Io, "the workspace is no file"));
     }
@@ -167,23 +167,23 @@ pub(crate) async fn write(remote: &Arc<Remote>, path: &str, content: &[u8]) -> R
     };
     // No list shows this name.
     let temporary = format!("{}/.rath-{}.tmp", attached.root, super::settings::new_name());
+    let mut removal = Request::new(Method::DELETE, with_paths(attached.url("files")?, [&temporary]));
+    removal.headers = attached.headers();
+    let removal = UndoRequest::new(remote, removal);
     upload(remote, &attached, &[Upload { path: &temporary, content, mode }]).await?;
     let script = Script { text: REPLACE, arguments: &[&temporary, &target, &attached.root] };
-    let replaced = run_script(remote, &attached, script).await?;
-    if replaced.status == 0 {
-        return Ok(());
+    match run_script(remote, &attached, script).await?.status {
+        0 => {
+            removal.cancel();
+            Ok(())
+        }
+        4 => Err(outside(&path)),
+        _ => Err(Error::new(ErrorKind::Io, format_args!("`{path}` cannot be written"))),
     }
-    let mut request = Request::new(Method::DELETE, with_paths(attached.url("files")?, [&temporary]));
-    request.headers = attached.headers();
-    let _ = remote.server.clients.send(request).await;
-    Err(match replaced.status {
-        4 => outside(&path),
-        _ => Error::new(ErrorKind::Io, format_args!("`{path}` cannot be written")),
-    })
 }
 
 /// Returns the absolute path of a new file, without the links in the directories that are there.
-async fn new_path(remote: &Remote, attached: &Attached, path: &str) -> Result<String> {
+async fn new_path(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<String> {
     let mut above = path;
     while let Some((directory, _)) = above.rsplit_once('/') {
         above = directory;
@@ -199,7 +199,7 @@ async fn new_path(remote: &Remote, attached: &Attached, path: &str) -> Result<St
 
 /// Removes a file, and the directories above it that are empty then.
 pub(crate) async fn remove(remote: &Arc<Remote>, path: &str) -> Result<()> {
-    let (attached, path) = (remote.attach().await?, check_path(path)?);
+    let (attached, path) = (remote.attach_to_work().await?, check_path(path)?);
     let infos = infos_of(remote, &attached, &path).await?;
     let info = infos.last().filter(|info| info.path == attached.path(&path)).ok_or_else(|| missing(&path))?;
     if path.is_empty() || info.file_kind() == FileKind::Directory {
@@ -262,7 +262,7 @@ pub(crate) async fn stat(remote: &Arc<Remote>, path: &str) -> Result<Option<DirE
 }
 
 /// Returns the absolute path of a file without links, and its description.
-async fn find(remote: &Remote, attached: &Attached, path: &str) -> Result<Option<(String, FileInfo)>> {
+async fn find(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<Option<(String, FileInfo)>> {
     let infos = infos_of(remote, attached, path).await?;
     let wanted = attached.path(path);
     let has_link = infos.iter().any(|info| info.file_kind() == FileKind::Symlink);
@@ -285,7 +285,7 @@ async fn find(remote: &Remote, attached: &Attached, path: &str) -> Result<Option
 }
 
 /// Returns the descriptions of the directories on the way to a file and of the file itself, as far as there are some.
-async fn infos_of(remote: &Remote, attached: &Attached, path: &str) -> Result<Vec<FileInfo>> {
+async fn infos_of(remote: &Remote, attached: &RunningSandbox, path: &str) -> Result<Vec<FileInfo>> {
     let mut paths = vec![attached.root.clone()];
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let above = paths.last().cloned().unwrap_or_default();
@@ -305,7 +305,11 @@ async fn infos_of(remote: &Remote, attached: &Attached, path: &str) -> Result<Ve
 }
 
 /// Returns the descriptions of files by path; none if one of them is missing. Links are not followed.
-async fn info(remote: &Remote, attached: &Attached, paths: &[String]) -> Result<Option<BTreeMap<String, FileInfo>>> {
+async fn info(
+    remote: &Remote,
+    attached: &RunningSandbox,
+    paths: &[String],
+) -> Result<Option<BTreeMap<String, FileInfo>>> {
     let url = with_paths(attached.url("files/info")?, paths);
     let request = || {
         let mut request = Request::new(Method::GET, url.clone());
@@ -315,17 +319,17 @@ async fn info(remote: &Remote, attached: &Attached, paths: &[String]) -> Result<
     let what = "a file cannot be looked at";
     let reply = read_reply(remote, attached, what.to_owned(), request).await?;
     match reply.status {
-        404 => Ok(None),
+        _ if reply.is_missing() => Ok(None),
         _ if reply.is_success() => Ok(Some(reply.json()?)),
         // Below a file: as if it were missing.
-        500 if reply.describe(None).contains("not a directory") => Ok(None),
+        500 if reply.describe().contains("not a directory") => Ok(None),
         _ => Err(refused(what, &reply)),
     }
 }
 
 async fn read_reply(
     remote: &Remote,
-    attached: &Attached,
+    attached: &RunningSandbox,
     what: String,
     request: impl Fn() -> Request,
 ) -> Result<Reply> {

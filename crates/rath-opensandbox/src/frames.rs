@@ -57,7 +57,7 @@ struct WireFrame {
 
 /// A stream that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable(pub(crate) &'static str);
+pub(crate) struct FrameError(pub(crate) &'static str);
 
 /// Splits a stream into frames: each is a line of JSON, with or without `data:` before it, and empty lines are between them.
 #[derive(Default)]
@@ -67,12 +67,12 @@ pub(crate) struct FrameSplitter {
 
 impl FrameSplitter {
     /// Adds bytes, and returns the frames that are complete.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, Unreadable> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, FrameError> {
         let mut frames = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if self.line.len() > MAX_FRAME_BYTES {
-                return Err(Unreadable("a frame is too long"));
+                return Err(FrameError("a frame is too long"));
             }
             if piece.ends_with(b"\n") {
                 frames.extend(parse(&std::mem::take(&mut self.line))?);
@@ -88,14 +88,14 @@ impl FrameSplitter {
 }
 
 /// Parses a line; none for one without a frame.
-fn parse(line: &[u8]) -> Result<Option<Frame>, Unreadable> {
+fn parse(line: &[u8]) -> Result<Option<Frame>, FrameError> {
     let line = line.trim_ascii();
     let line = line.strip_prefix(b"data:").unwrap_or(line).trim_ascii_start();
     let is_field = [&b":"[..], b"event:", b"id:", b"retry:"].iter().any(|field| line.starts_with(field));
     if line.is_empty() || is_field {
         return Ok(None);
     }
-    let frame: WireFrame = serde_json::from_slice(line).map_err(|_| Unreadable("a frame is no JSON"))?;
+    let frame: WireFrame = serde_json::from_slice(line).map_err(|_| FrameError("a frame is no JSON"))?;
     let text = frame.text.unwrap_or_default();
     Ok(Some(match frame.kind.as_str() {
         "init" => Frame::Init(text),
@@ -148,7 +148,7 @@ impl JobFrames {
     }
 
     /// Returns the meaning of the next frame.
-    pub(crate) fn next(&mut self, frame: Frame) -> Result<JobEvent, Unreadable> {
+    pub(crate) fn next(&mut self, frame: Frame) -> Result<JobEvent, FrameError> {
         match frame {
             Frame::Output(_, line) => match line.strip_prefix(&self.job) {
                 Some(line) => self.line(line),
@@ -160,18 +160,18 @@ impl JobFrames {
         }
     }
 
-    fn line(&mut self, line: &str) -> Result<JobEvent, Unreadable> {
+    fn line(&mut self, line: &str) -> Result<JobEvent, FrameError> {
         let line = line.trim_end();
         let (kind, rest) = (line.chars().next(), line.get(1..).unwrap_or_default());
         let output = |stream| {
-            let bytes = STANDARD.decode(rest).map_err(|_| Unreadable("output is no Base64"))?;
+            let bytes = STANDARD.decode(rest).map_err(|_| FrameError("output is no Base64"))?;
             Ok(JobEvent::Output(stream, bytes))
         };
         match kind {
             Some('o') => return output(Stream::Stdout),
             Some('e') => return output(Stream::Stderr),
             Some('x') => {
-                let status = parse_status(rest).ok_or(Unreadable("an exit status is no number"))?;
+                let status = parse_status(rest).ok_or(FrameError("an exit status is no number"))?;
                 self.end = Some(JobEvent::Ended(status));
             }
             Some('f') => {
@@ -190,10 +190,10 @@ impl JobFrames {
         Ok(JobEvent::None)
     }
 
-    fn unused(&mut self, bytes: usize) -> Result<JobEvent, Unreadable> {
+    fn unused(&mut self, bytes: usize) -> Result<JobEvent, FrameError> {
         self.unused_bytes += bytes;
         match self.unused_bytes > MAX_UNUSED_BYTES {
-            true => Err(Unreadable("there is too much in the stream that is no output")),
+            true => Err(FrameError("there is too much in the stream that is no output")),
             false => Ok(JobEvent::None),
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         {\"type\":\"execution_complete\",\"execution_time\":5}\n\n";
 
     /// Returns the events of a stream that arrives in pieces of this size; an error for one that cannot be read.
-    fn events(stream: &[u8], size: usize) -> Result<Vec<JobEvent>, Unreadable> {
+    fn events(stream: &[u8], size: usize) -> Result<Vec<JobEvent>, FrameError> {
         let (mut splitter, mut job, mut events) = (FrameSplitter::default(), JobFrames::new("j"), Vec::new());
         for piece in stream.chunks(size) {
             for frame in splitter.push(piece)? {

@@ -20,9 +20,11 @@
 //!   change nothing are sent again.
 //! - **A sandbox has a name that rath chose**, which is part of its URI: so it is found again by a later process, and a lost answer to its
 //!   creation leaves none behind.
-//! - **What rath created is removed** when the last handle is dropped, or by [`Sandbox::close`], which waits for it; unless
-//!   [`keep`](OpenSandbox::keep) is set. Nothing else is removed. If the program is killed, the server removes the sandbox when its
-//!   [time](OpenSandbox::timeout) is over, which is renewed as long as there is a handle.
+//! - **What a program created is removed** when its last handle to the sandbox and those of its forks is dropped, or by
+//!   [`Sandbox::close`], which waits for it; unless [`keep`](OpenSandbox::keep) is set. A sandbox that was found by its name is removed by
+//!   [`Sandbox::close`] alone, and only if commands ran or files were changed in it through these handles: a look removes nothing. If the
+//!   program is killed, the server removes the sandbox when its [time](OpenSandbox::timeout) is over, which is renewed as long as there
+//!   is a handle.
 //! - **The key goes to the server alone**, never to a sandbox, and is in no URI, error and log.
 //!
 //! # Limits
@@ -32,7 +34,7 @@
 //! - Processes of a command are found by a mark in their environment, `RATH_COMMAND`. One that was started without it, as by `env -i`, is
 //!   left until the sandbox is removed.
 //! - A program that exits with a status of 129 to 192 is taken for one that was ended by a signal.
-//! - Files have no marks, since each command can set their times: whatever looks at all files reads them.
+//! - Files have no marks, since each command can set their times: a look at all files reads them.
 //!
 //! This crate needs Unix; elsewhere it is empty.
 #![cfg(unix)]
@@ -41,6 +43,7 @@ mod code;
 mod command;
 mod files;
 mod frames;
+mod group;
 mod http;
 mod remote;
 mod server;
@@ -56,11 +59,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rath_sandbox::{
-    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, ForkStart, Isolation, Network, Output,
-    OutputCapture, Result, Sandbox, SandboxBackend, Sink,
+    ByteRange, Capabilities, Command, Digest, DirEntry, ForkStart, Isolation, Network, Output, OutputCapture, Result,
+    Sandbox, SandboxBackend, Sink,
 };
 
-use self::remote::{Family, Remote};
+use self::group::SandboxGroup;
+use self::remote::Remote;
 use self::settings::{Access, NetworkPolicy, Origin, Settings, new_name};
 
 /// A sandbox on an OpenSandbox server.
@@ -82,7 +86,7 @@ pub struct OpenSandbox {
     uri: String,
     server: OpenSandboxServer,
     remote: Arc<Mutex<Option<Arc<Remote>>>>,
-    family: Arc<Family>,
+    group: Arc<SandboxGroup>,
 }
 
 impl OpenSandbox {
@@ -103,7 +107,7 @@ impl OpenSandbox {
             uri,
             server: OpenSandboxServer::from_env(),
             remote: Arc::default(),
-            family: Arc::default(),
+            group: Arc::default(),
         }
     }
 
@@ -211,7 +215,7 @@ impl OpenSandbox {
             return Ok(remote.clone());
         }
         self.settings.check()?;
-        let opened = Remote::new(self.server.open()?, self.settings.clone(), self.family.clone());
+        let opened = Remote::new(self.server.open()?, self.settings.clone(), self.group.clone());
         Ok(remote.insert(opened).clone())
     }
 }
@@ -223,22 +227,8 @@ impl SandboxBackend for OpenSandbox {
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         let remote = self.remote()?;
-        let mut running = command::start_command(&remote, command)?;
-        let mut capture = OutputCapture::new(&remote.output_files);
-        while let Some((stream, bytes)) = running.output.recv().await {
-            let room = self.settings.max_output_bytes.saturating_sub(capture.total_bytes());
-            let allowed = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-            sink(stream, allowed);
-            capture.push(stream, allowed).await?;
-            if allowed.len() < bytes.len() {
-                // The task ends the command then.
-                running.output.close();
-                while running.output.try_recv().is_ok() {}
-            }
-        }
-        let end = (&mut running.end).await;
-        let status = end.map_err(|error| Error::new(ErrorKind::Io, "the command was stopped").because(error))??;
-        capture.finish(status).await
+        let running = command::start_command(&remote, command)?;
+        running.finish(OutputCapture::new(&remote.output_files), self.settings.max_output_bytes, sink).await
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
@@ -295,11 +285,11 @@ impl SandboxBackend for OpenSandbox {
             ForkStart::New => Origin::New(name),
             ForkStart::Existing => Origin::Known(name),
         };
-        let (uri, server, family) = (settings.uri(), self.server.clone(), self.family.clone());
-        Some(Sandbox::new(OpenSandbox { settings, uri, server, remote: Arc::default(), family }))
+        let (uri, server, group) = (settings.uri(), self.server.clone(), self.group.clone());
+        Some(Sandbox::new(OpenSandbox { settings, uri, server, remote: Arc::default(), group }))
     }
 
     async fn close(&self) -> Result<()> {
-        self.family.close().await
+        self.group.close().await
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rath_sandbox::{Error, ErrorKind, OutputFiles, Result};
@@ -12,8 +12,9 @@ use reqwest::{Method, Url};
 use tokio::time::{Instant, sleep};
 
 use super::command::{Script, run_script};
+use super::group::{RemovalReason, SandboxGroup};
 use super::http::{NoReply, Reply, Request};
-use super::server::{Described, Execd, Server, State};
+use super::server::{CreateFailure, Execd, SandboxInfo, Server, State};
 use super::settings::{Origin, Settings};
 
 /// The time in which a sandbox has to be ready after it was created or resumed.
@@ -23,52 +24,19 @@ const READY_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_s
 /// A timeout is renewed when this part of it is over.
 const RENEWED_PARTS: u32 = 3;
 
-/// A sandbox on the server. It is removed when the last handle is dropped, if rath created it and it is not to stay.
+/// A sandbox on the server.
 pub(crate) struct Remote {
     pub(crate) server: Arc<Server>,
     pub(crate) settings: Settings,
     pub(crate) output_files: OutputFiles,
     /// Locked while the sandbox is created or found.
-    attached: tokio::sync::Mutex<Option<Arc<Attached>>>,
-    /// The id of the sandbox, if it is to be removed.
-    removed_later: Mutex<Option<String>>,
-    is_closed: AtomicBool,
-    /// Known to all members.
-    _family: Arc<Family>,
-}
-
-/// The sandboxes of a session and its forks.
-#[derive(Default)]
-pub(crate) struct Family(Mutex<Vec<Weak<Remote>>>);
-
-impl Family {
-    /// Removes the sandboxes of a session and its forks that are to be removed, and waits for it.
-    pub(crate) async fn close(&self) -> Result<()> {
-        let members = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut result = Ok(());
-        for member in members.iter().filter_map(Weak::upgrade) {
-            let closing = member.clone();
-            let closed = member.server.spawn(async move {
-                // A creation that is under way is waited for.
-                let mut slot = closing.attached.lock().await;
-                closing.is_closed.store(true, Relaxed);
-                *slot = None;
-                let removed = closing.removed_later.lock().unwrap_or_else(PoisonError::into_inner).take();
-                match removed {
-                    Some(id) => closing.server.delete(&id).await,
-                    None => Ok(()),
-                }
-            })?;
-            let closed =
-                closed.await.map_err(|error| Error::new(ErrorKind::Io, "the sandbox was not closed").because(error));
-            result = result.and(closed.and_then(|closed| closed));
-        }
-        result
-    }
+    attached: tokio::sync::Mutex<Option<Arc<RunningSandbox>>>,
+    is_renewed: AtomicBool,
+    group: Arc<SandboxGroup>,
 }
 
 /// A sandbox that was found to be running.
-pub(crate) struct Attached {
+pub(crate) struct RunningSandbox {
     pub(crate) id: String,
     pub(crate) execd: Execd,
     /// The workspace in the sandbox, without links.
@@ -90,20 +58,16 @@ for text in "$real" "${TMPDIR:-/tmp}" "$PATH"; do printf '%s' "$text" | base64 |
 "#;
 
 impl Remote {
-    pub(crate) fn new(server: Arc<Server>, settings: Settings, family: Arc<Family>) -> Arc<Self> {
+    pub(crate) fn new(server: Arc<Server>, settings: Settings, group: Arc<SandboxGroup>) -> Arc<Self> {
         let remote = Arc::new(Remote {
             server,
             settings,
             output_files: OutputFiles::default(),
             attached: tokio::sync::Mutex::default(),
-            removed_later: Mutex::default(),
-            is_closed: AtomicBool::new(false),
-            _family: family.clone(),
+            is_renewed: AtomicBool::new(false),
+            group,
         });
-        let mut members = family.0.lock().unwrap_or_else(PoisonError::into_inner);
-        members.retain(|member| member.strong_count() > 0);
-        members.push(Arc::downgrade(&remote));
-        drop(members);
+        remote.group.add(&remote);
         remote
     }
 
@@ -131,27 +95,46 @@ impl Remote {
     /// Returns the running sandbox: creates it at the first use, or finds it, and resumes it if it is paused.
     ///
     /// Runs in a task of its own: a creation is not stopped half-way, so that the sandbox is known and can be removed.
-    pub(crate) async fn attach(self: &Arc<Self>) -> Result<Arc<Attached>> {
+    pub(crate) async fn attach(self: &Arc<Self>) -> Result<Arc<RunningSandbox>> {
         let remote = self.clone();
         let attach = self.server.spawn(async move { remote.attach_here().await })?;
         attach.await.map_err(|error| Error::new(ErrorKind::Io, "the sandbox could not be opened").because(error))?
     }
 
-    async fn attach_here(self: &Arc<Self>) -> Result<Arc<Attached>> {
+    /// Returns the running sandbox for work that changes it. [`SandboxGroup::close`] removes it then.
+    pub(crate) async fn attach_to_work(self: &Arc<Self>) -> Result<Arc<RunningSandbox>> {
+        let attached = self.attach().await?;
+        if let Some(name) = self.name_to_remove() {
+            self.group.note(name, &self.server, RemovalReason::Use);
+        }
+        Ok(attached)
+    }
+
+    /// Forgets the running sandbox: it is looked for again at the next use. Waits for a creation that is under way.
+    pub(crate) async fn detach(&self) {
+        *self.attached.lock().await = None;
+    }
+
+    /// Returns the name of the sandbox, if it may be removed: it is rath's, and not to stay.
+    fn name_to_remove(&self) -> Option<&str> {
+        match &self.settings.origin {
+            Origin::New(name) | Origin::Known(name) if !self.settings.keep => Some(name),
+            _ => None,
+        }
+    }
+
+    async fn attach_here(self: &Arc<Self>) -> Result<Arc<RunningSandbox>> {
         let mut slot = self.attached.lock().await;
-        if self.is_closed.load(Relaxed) {
+        if self.group.is_closed() {
             return Err(Error::new(ErrorKind::Unavailable, "the sandbox was closed"));
         }
         if let Some(attached) = &*slot {
             return Ok(attached.clone());
         }
         let found = self.find_or_create().await?;
-        if !matches!(self.settings.origin, Origin::Foreign(_)) && !self.settings.keep {
-            *self.removed_later.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id.clone());
-        }
         self.wait_until_running(&found).await?;
         let execd = self.server.execd(&found.id, self.settings.access).await?;
-        let mut attached = Attached {
+        let mut attached = RunningSandbox {
             id: found.id.clone(),
             execd,
             root: String::new(),
@@ -169,12 +152,12 @@ impl Remote {
         Ok(attached)
     }
 
-    async fn find_or_create(&self) -> Result<Described> {
+    async fn find_or_create(&self) -> Result<SandboxInfo> {
         match &self.settings.origin {
             // Created by an earlier attempt, perhaps.
             Origin::New(name) => match self.server.find(name).await? {
                 Some(found) => Ok(found),
-                None => self.server.create(name, &self.settings).await,
+                None => self.create(name).await,
             },
             Origin::Known(name) => self.server.find(name).await?.ok_or_else(|| self.gone()),
             Origin::Foreign(id) => match self.server.get(id).await? {
@@ -184,7 +167,23 @@ impl Remote {
         }
     }
 
-    async fn wait_until_running(&self, found: &Described) -> Result<()> {
+    async fn create(&self, name: &str) -> Result<SandboxInfo> {
+        // Noted before the request is sent: if the answer is lost, there may be a sandbox all the same.
+        let is_new =
+            self.name_to_remove().is_some_and(|_| self.group.note(name, &self.server, RemovalReason::Creation));
+        let created = self.server.create(name, &self.settings).await;
+        created.map_err(|failure| match failure {
+            CreateFailure::Refused(error) => {
+                if is_new {
+                    self.group.forget(name);
+                }
+                error
+            }
+            CreateFailure::Unknown(error) => error,
+        })
+    }
+
+    async fn wait_until_running(&self, found: &SandboxInfo) -> Result<()> {
         let (deadline, mut status, mut was_resumed) = (Instant::now() + READY_TIMEOUT, found.status.clone(), false);
         let mut pause = READY_PAUSES[0];
         loop {
@@ -210,14 +209,14 @@ impl Remote {
     }
 
     /// Waits until commands can be sent to the sandbox.
-    async fn wait_for_execd(&self, attached: &Attached) -> Result<()> {
+    async fn wait_for_execd(&self, attached: &RunningSandbox) -> Result<()> {
         let (deadline, mut pause) = (Instant::now() + READY_TIMEOUT, READY_PAUSES[0]);
         loop {
             let mut request = attached.request(Method::GET, "ping")?;
             request.timeout = Duration::from_secs(5);
             let reason = match self.server.clients.send(request).await {
                 Ok(reply) if reply.is_success() => return Ok(()),
-                Ok(reply) => reply.describe(None),
+                Ok(reply) => reply.describe(),
                 Err(no_reply) => no_reply.reason,
             };
             if Instant::now() > deadline {
@@ -231,7 +230,7 @@ impl Remote {
         }
     }
 
-    async fn prepare(self: &Arc<Self>, attached: &mut Attached) -> Result<()> {
+    async fn prepare(self: &Arc<Self>, attached: &mut RunningSandbox) -> Result<()> {
         let script = Script { text: PREPARE, arguments: &[&self.settings.workdir] };
         let printed = run_script(self, attached, script).await?;
         let lines = printed.decoded_lines();
@@ -257,18 +256,22 @@ impl Remote {
         }
     }
 
-    /// Renews the time of the sandbox as long as there is a handle.
+    /// Renews the time of the sandbox as long as there is a handle, by one task however often the sandbox is attached.
     fn keep_renewed(self: &Arc<Self>, id: String) -> Result<()> {
+        if self.is_renewed.swap(true, Relaxed) {
+            return Ok(());
+        }
         let (remote, pause) = (Arc::downgrade(self), self.settings.timeout / RENEWED_PARTS);
         self.server.spawn(async move {
             loop {
                 sleep(pause).await;
                 let Some(remote) = remote.upgrade() else { return };
-                if remote.is_closed.load(Relaxed) {
+                // After an error, the next one comes before the end of the time that is left.
+                let is_gone = matches!(remote.server.renew(&id, remote.settings.timeout).await, Ok(None));
+                if is_gone || remote.group.is_closed() {
+                    remote.is_renewed.store(false, Relaxed);
                     return;
                 }
-                // The next one comes before the end of the time that is left.
-                let _ = remote.server.renew(&id, remote.settings.timeout).await;
             }
         })?;
         Ok(())
@@ -294,11 +297,14 @@ impl Remote {
     /// Renews the time of the sandbox.
     pub(crate) async fn renew(self: &Arc<Self>) -> Result<()> {
         let (id, remote) = (self.id().await?, self.clone());
-        self.perform(async move { remote.server.renew(&id, remote.settings.timeout).await }).await
+        self.perform(
+            async move { remote.server.renew(&id, remote.settings.timeout).await?.ok_or_else(|| remote.gone()) },
+        )
+        .await
     }
 
     /// Returns the error of a request that the sandbox did not answer: after a look at the sandbox, which may be gone.
-    pub(crate) async fn unreachable(&self, attached: &Attached, what: &str, no_reply: &NoReply) -> Error {
+    pub(crate) async fn unreachable(&self, attached: &RunningSandbox, what: &str, no_reply: &NoReply) -> Error {
         match self.server.get(&attached.id).await {
             Ok(None) => self.gone(),
             Ok(Some((found, _))) if found.status.state() != State::Running => {
@@ -327,19 +333,7 @@ impl Remote {
     }
 }
 
-/// Removes the sandbox in the background.
-impl Drop for Remote {
-    fn drop(&mut self) {
-        let id = self.removed_later.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(id) = id {
-            let server = self.server.clone();
-            // Without a thread there is none that created it either. What is left is removed when its time is over.
-            let _ = self.server.spawn(async move { server.delete(&id).await });
-        }
-    }
-}
-
-impl Attached {
+impl RunningSandbox {
     /// Returns a request to the interface for commands and files.
     pub(crate) fn request(&self, method: Method, path: &str) -> Result<Request> {
         let mut request = Request::new(method, self.url(path)?);
@@ -368,9 +362,35 @@ impl Attached {
     }
 }
 
+/// A request that is sent when this is dropped, to undo what may have been begun: also if the caller stops waiting.
+pub(crate) struct UndoRequest {
+    remote: Arc<Remote>,
+    request: Option<Request>,
+}
+
+impl UndoRequest {
+    pub(crate) fn new(remote: &Arc<Remote>, request: Request) -> Self {
+        UndoRequest { remote: remote.clone(), request: Some(request) }
+    }
+
+    /// Sends nothing: there is nothing to undo.
+    pub(crate) fn cancel(mut self) {
+        self.request = None;
+    }
+}
+
+impl Drop for UndoRequest {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            let remote = self.remote.clone();
+            let _ = self.remote.server.spawn(async move { remote.server.clients.send(request).await.is_ok() });
+        }
+    }
+}
+
 /// Returns the error for an answer of a sandbox that reports one.
 pub(crate) fn refused(what: impl fmt::Display, reply: &Reply) -> Error {
-    Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe(None)))
+    Error::new(ErrorKind::Io, format_args!("{what}: the sandbox answered with {}", reply.describe()))
 }
 
 /// A task that is stopped when its caller stops waiting.

@@ -6,7 +6,7 @@ use reqwest::header::HeaderValue;
 use serde_json::json;
 use std::time::Duration;
 
-use super::remote::{Attached, Remote, refused};
+use super::remote::{Remote, RunningSandbox, refused};
 
 /// The time that an upload may take.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(300);
@@ -20,8 +20,8 @@ pub(crate) struct Upload<'a> {
     pub(crate) mode: u32,
 }
 
-/// Writes files. Nobody else may know their paths: they are written in place.
-pub(crate) async fn upload(remote: &Remote, attached: &Attached, files: &[Upload<'_>]) -> Result<()> {
+/// Writes files in place: no other program may know their paths.
+pub(crate) async fn upload(remote: &Remote, attached: &RunningSandbox, files: &[Upload<'_>]) -> Result<()> {
     let boundary = format!("rath-{}", super::settings::new_name());
     let mut body = Vec::with_capacity(files.iter().map(|file| file.content.len() + 512).sum());
     for Upload { path, content, mode } in files {

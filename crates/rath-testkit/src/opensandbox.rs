@@ -79,14 +79,14 @@ pub struct StandInSandbox {
 }
 
 struct State {
-    sandboxes: Mutex<BTreeMap<String, Held>>,
+    sandboxes: Mutex<BTreeMap<String, SandboxEntry>>,
     faults: Mutex<Vec<(String, Fault)>>,
     violations: Mutex<Vec<String>>,
     log: Mutex<Vec<String>>,
     next_id: Mutex<u32>,
 }
 
-struct Held {
+struct SandboxEntry {
     seen: StandInSandbox,
     expires: Option<SystemTime>,
     created: SystemTime,
@@ -118,7 +118,7 @@ const POLICY: &[Member] = &[
 const RENEW: &[Member] = &[("expiresAt", Kind::Name, true)];
 
 /// An answer: its status, and its JSON if it has a body.
-type Answered = (u16, Option<Value>);
+type StatusAndBody = (u16, Option<Value>);
 
 impl StandIn {
     /// Starts a server at a free port.
@@ -154,7 +154,12 @@ impl StandIn {
 
     /// Returns the sandboxes that there are.
     pub fn sandboxes(&self) -> Vec<StandInSandbox> {
-        lock(&self.state.sandboxes).values().map(|held| held.seen.clone()).collect()
+        lock(&self.state.sandboxes).values().map(|entry| entry.seen.clone()).collect()
+    }
+
+    /// Returns the directories for files of commands that were not removed, in all sandboxes.
+    pub fn command_dirs(&self) -> Vec<PathBuf> {
+        lock(&self.state.sandboxes).values().flat_map(|entry| entry.execd.command_dirs()).collect()
     }
 
     /// Removes all sandboxes, as if their time were over.
@@ -235,8 +240,10 @@ impl State {
 
     /// Answers a request to the interface for commands and files of a sandbox.
     fn execd(&self, id: &str, path: &[&str], request: &HttpRequest, answer: &mut HttpAnswer<'_>, fault: Option<Fault>) {
-        let execd =
-            lock(&self.sandboxes).get(id).filter(|held| held.seen.state == "Running").map(|held| held.execd.clone());
+        let execd = lock(&self.sandboxes)
+            .get(id)
+            .filter(|entry| entry.seen.state == "Running")
+            .map(|entry| entry.execd.clone());
         // The port is closed then.
         let Some(execd) = execd else { return answer.cut() };
         if request.path.starts_with("/direct") && request.header("open-sandbox-api-key").is_some() {
@@ -248,7 +255,7 @@ impl State {
     }
 
     /// Answers a request to the interface for sandboxes. Returns what is wrong with it, if it is not one that the description allows.
-    fn manage(&self, path: &[&str], request: &HttpRequest) -> Result<Answered, String> {
+    fn manage(&self, path: &[&str], request: &HttpRequest) -> Result<StatusAndBody, String> {
         let known: &[&str] = match (&*request.method, path) {
             ("GET", []) => &["state", "metadata", "page", "pageSize"],
             ("GET", [_, "endpoints", _]) => &["use_server_proxy", "expires"],
@@ -260,7 +267,7 @@ impl State {
         match (&*request.method, path) {
             ("POST", []) => self.create(&body(request, CREATE)?),
             ("GET", []) => self.list(request),
-            ("GET", [id]) => Ok(self.with(id, |held| (200, Some(describe(held))))),
+            ("GET", [id]) => Ok(self.with(id, |entry| (200, Some(describe(entry))))),
             ("DELETE", [id]) => Ok(if self.remove(Some(id)) { (204, None) } else { not_found(id) }),
             ("POST", [id, "pause"]) => Ok(self.change(id, "Running", "Paused")),
             ("POST", [id, "resume"]) => Ok(self.change(id, "Paused", "Running")),
@@ -271,8 +278,8 @@ impl State {
                 if expires <= SystemTime::now() {
                     return Ok((400, Some(json!({"code": "INVALID_EXPIRATION", "message": "it is in the past"}))));
                 }
-                Ok(self.with(id, |held| {
-                    (held.expires, held.seen.renewals) = (Some(expires), held.seen.renewals + 1);
+                Ok(self.with(id, |entry| {
+                    (entry.expires, entry.seen.renewals) = (Some(expires), entry.seen.renewals + 1);
                     (200, Some(json!({"expiresAt": text})))
                 }))
             }
@@ -290,7 +297,7 @@ impl State {
         }
     }
 
-    fn create(&self, body: &Value) -> Result<Answered, String> {
+    fn create(&self, body: &Value) -> Result<StatusAndBody, String> {
         if body["image"].is_null() == body["snapshotId"].is_null() {
             return Err("wanted an image or a snapshot".to_owned());
         }
@@ -318,7 +325,7 @@ impl State {
         let created = SystemTime::now();
         let env = body["env"].as_object().into_iter().flatten();
         let env = env.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
-        let held = Held {
+        let entry = SandboxEntry {
             seen: StandInSandbox {
                 id: id.clone(),
                 state: "Running".to_owned(),
@@ -331,13 +338,13 @@ impl State {
             execd: Arc::new(Execd::new(&home, env)),
             _directory: directory,
         };
-        let mut described = describe(&held);
+        let mut described = describe(&entry);
         described.as_object_mut().into_iter().for_each(|object| _ = object.remove("image"));
-        lock(&self.sandboxes).insert(id, held);
+        lock(&self.sandboxes).insert(id, entry);
         Ok((202, Some(described)))
     }
 
-    fn list(&self, request: &HttpRequest) -> Result<Answered, String> {
+    fn list(&self, request: &HttpRequest) -> Result<StatusAndBody, String> {
         let filter: Vec<(String, String)> = request
             .all("metadata")
             .flat_map(|pairs| pairs.split('&'))
@@ -354,8 +361,9 @@ impl State {
         };
         let (page, size) = (number("page", 1)?, number("pageSize", 20)?);
         let sandboxes = lock(&self.sandboxes);
-        let fits =
-            |held: &&Held| filter.iter().all(|(name, value)| held.seen.request["metadata"][name] == json!(value));
+        let fits = |entry: &&SandboxEntry| {
+            filter.iter().all(|(name, value)| entry.seen.request["metadata"][name] == json!(value))
+        };
         let all: Vec<Value> = sandboxes.values().filter(fits).map(describe).collect();
         let (total, pages) = (all.len(), all.len().div_ceil(size));
         let items: Vec<Value> = all.into_iter().skip((page - 1) * size).take(size).collect();
@@ -363,32 +371,32 @@ impl State {
         Ok((200, Some(json!({"items": items, "pagination": pagination}))))
     }
 
-    fn change(&self, id: &str, from: &str, to: &str) -> Answered {
-        self.with(id, |held| {
-            if held.seen.state != from {
+    fn change(&self, id: &str, from: &str, to: &str) -> StatusAndBody {
+        self.with(id, |entry| {
+            if entry.seen.state != from {
                 return (
                     409,
-                    Some(json!({"code": "CONFLICT", "message": format!("the sandbox is {}", held.seen.state)})),
+                    Some(json!({"code": "CONFLICT", "message": format!("the sandbox is {}", entry.seen.state)})),
                 );
             }
-            held.seen.state = to.to_owned();
+            entry.seen.state = to.to_owned();
             (202, None)
         })
     }
 
-    fn with(&self, id: &str, work: impl FnOnce(&mut Held) -> Answered) -> Answered {
+    fn with(&self, id: &str, work: impl FnOnce(&mut SandboxEntry) -> StatusAndBody) -> StatusAndBody {
         lock(&self.sandboxes).get_mut(id).map_or_else(|| not_found(id), work)
     }
 
     /// Removes a sandbox, or all, with their processes. Returns true if there was one.
     fn remove(&self, id: Option<&str>) -> bool {
         let mut sandboxes = lock(&self.sandboxes);
-        let gone: Vec<Held> = match id {
+        let gone: Vec<SandboxEntry> = match id {
             Some(id) => sandboxes.remove(id).into_iter().collect(),
             None => std::mem::take(&mut *sandboxes).into_values().collect(),
         };
         drop(sandboxes);
-        gone.iter().for_each(|held| held.execd.end_all());
+        gone.iter().for_each(|entry| entry.execd.end_all());
         !gone.is_empty()
     }
 }
@@ -397,7 +405,7 @@ fn has_key(request: &HttpRequest) -> bool {
     request.header("open-sandbox-api-key") == Some(KEY)
 }
 
-fn not_found(id: &str) -> Answered {
+fn not_found(id: &str) -> StatusAndBody {
     (404, Some(json!({"code": "DOCKER::SANDBOX_NOT_FOUND", "message": format!("Sandbox {id} not found.")})))
 }
 
@@ -410,20 +418,20 @@ fn body(request: &HttpRequest, members: &[Member]) -> Result<Value, String> {
     wrong_member(&value, members).map_or(Ok(value), Err)
 }
 
-fn describe(held: &Held) -> Value {
-    let request = &held.seen.request;
+fn describe(entry: &SandboxEntry) -> Value {
+    let request = &entry.seen.request;
     json!({
-        "id": held.seen.id,
+        "id": entry.seen.id,
         "image": request["image"],
-        "status": {"state": held.seen.state, "reason": "CONTAINER", "message": "", "lastTransitionAt": format_time(held.created)},
+        "status": {"state": entry.seen.state, "reason": "CONTAINER", "message": "", "lastTransitionAt": format_time(entry.created)},
         "metadata": request["metadata"],
         "entrypoint": request["entrypoint"],
-        "expiresAt": held.expires.map(format_time),
-        "createdAt": format_time(held.created),
+        "expiresAt": entry.expires.map(format_time),
+        "createdAt": format_time(entry.created),
     })
 }
 
-fn respond(answer: &mut HttpAnswer<'_>, (status, body): Answered) {
+fn respond(answer: &mut HttpAnswer<'_>, (status, body): StatusAndBody) {
     let body = body.map(|body| body.to_string()).unwrap_or_default();
     answer.whole(status, &[("content-type", "application/json")], body.as_bytes());
 }

@@ -21,6 +21,8 @@ use crate::http::{HttpAnswer, HttpRequest, HttpServer};
 
 /// The key that the service wants.
 const KEY: &str = "stand-in-viking-key-81c3";
+/// The path of writes.
+const WRITE_PATH: &str = "/api/v1/content/write";
 /// The words that find nothing.
 const COMMON: [&str; 12] = ["a", "an", "at", "does", "for", "in", "is", "of", "on", "the", "what", "when"];
 
@@ -37,10 +39,13 @@ pub struct StandInViking {
 
 #[derive(Default)]
 struct Service {
-    /// The files by URI, in the order in which they were written.
+    /// The files by URI.
     files: Mutex<BTreeMap<String, String>>,
     violations: Mutex<Vec<String>>,
     writes: Mutex<u32>,
+    reads: Mutex<u32>,
+    /// The number of writes until the one whose answer is lost.
+    lost_write: Mutex<Option<u32>>,
     failing: Mutex<Option<u16>>,
 }
 
@@ -100,6 +105,16 @@ impl StandInViking {
         *lock(&self.state.writes)
     }
 
+    /// Returns the number of files that were read.
+    pub fn reads(&self) -> u32 {
+        *lock(&self.state.reads)
+    }
+
+    /// Cuts the connection instead of the answer to a write, after this number of other writes.
+    pub fn lose_write(&self, after: u32) {
+        *lock(&self.state.lost_write) = Some(after);
+    }
+
     /// Answers all requests with this status from now on, and a message with the key; with none, as before.
     pub fn fail(&self, status: Option<u16>) {
         *lock(&self.state.failing) = status;
@@ -131,10 +146,15 @@ impl Service {
         if let Some(status) = *lock(&self.failing) {
             return respond(answer, status, failed("INTERNAL", &format!("as asked for,\u{7} with {KEY}")));
         }
+        // An address that is not that of the interface.
+        if !request.path.starts_with("/api/") {
+            return respond(answer, 404, json!({"detail": "Not Found"}));
+        }
         if request.header("x-api-key") != Some(KEY) {
             return respond(answer, 401, failed("UNAUTHENTICATED", "Missing API Key"));
         }
         match self.answer(request) {
+            Ok(Some(_)) if request.path == WRITE_PATH && self.is_lost() => answer.cut(),
             Ok(Some(result)) => respond(answer, 200, json!({"status": "ok", "result": result})),
             Ok(None) => respond(answer, 404, failed("NOT_FOUND", "there is no such file")),
             Err(wrong) => {
@@ -142,6 +162,14 @@ impl Service {
                 respond(answer, 422, failed("INVALID_ARGUMENT", &wrong));
             }
         }
+    }
+
+    /// Returns true for a write whose answer is to be lost.
+    fn is_lost(&self) -> bool {
+        let mut lost = lock(&self.lost_write);
+        let is_lost = *lost == Some(0);
+        *lost = lost.and_then(|after| after.checked_sub(1));
+        is_lost
     }
 
     /// Answers a request; none if there is no such file. Returns what is wrong with it, if it is not one that the description allows.
@@ -162,13 +190,16 @@ impl Service {
         let uri = request.all("uri").next().unwrap_or_default();
         let mut files = lock(&self.files);
         match (&*request.method, &*request.path) {
-            ("GET", "/api/v1/content/read") => Ok(files.get(uri).map(|content| json!(content))),
+            ("GET", "/api/v1/content/read") => {
+                *lock(&self.reads) += 1;
+                Ok(files.get(uri).map(|content| json!(content)))
+            }
             ("GET", "/api/v1/fs/ls") => {
                 let below = format!("{}/", uri.trim_end_matches('/'));
                 let names: Vec<&str> = files.keys().filter_map(|uri| uri.strip_prefix(&below)).collect();
                 Ok((!names.is_empty()).then(|| json!(names)))
             }
-            ("POST", "/api/v1/content/write") => {
+            ("POST", WRITE_PATH) => {
                 let body = body(request, WRITE)?;
                 let [uri, content] = ["uri", "content"].map(|name| body[name].as_str().unwrap_or_default().to_owned());
                 if !uri.starts_with("viking://") {

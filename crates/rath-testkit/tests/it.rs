@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rath::memory::{MemoryErrorKind, Note, OpenViking};
+use rath::memory::{MemoryErrorKind, Note, OpenViking, Position};
 use rath::sandbox::{
     ByteRange, Command, DirEntry, Error, ErrorKind, Isolated, Local, Output, Result, Sandbox, SandboxBackend, Sink,
 };
@@ -183,7 +183,7 @@ fn viking(service: &StandInViking) -> Memory {
 
 #[test]
 fn what_openviking_refuses_is_said_without_the_key() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let service = StandInViking::start();
     let wrong = Memory::new(OpenViking::new(service.address()).expect("an address").key("wrong-key-17"));
     let error = runtime.block_on(wrong.recall("gate")).expect_err("refused");
@@ -201,6 +201,11 @@ fn what_openviking_refuses_is_said_without_the_key() {
         assert!(!error.message().contains('\u{7}'), "{error:?}");
     }
     service.fail(None);
+    // Another server is no empty memory.
+    let elsewhere =
+        OpenViking::new(&format!("{}/elsewhere", service.address())).expect("an address").key(service.key());
+    let error = runtime.block_on(Memory::new(elsewhere).recall("gate")).expect_err("there is no service");
+    assert!(error.hint().is_some_and(|hint| hint.contains("address")), "{error:?}");
     // A file of another program is no note, and one of a newer version is not lost.
     runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
     service.put("viking://resources/rath-notes/readme.md", "The gate of others.");
@@ -217,4 +222,92 @@ fn what_openviking_refuses_is_said_without_the_key() {
         let error = runtime.block_on(Memory::open(&format!("openviking:{address}"))).expect_err("refused");
         assert!(!format!("{error:?}").contains("secret") && error.kind() == MemoryErrorKind::Invalid, "{error:?}");
     }
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_can_be_made_again() {
+    for lost in 0..2 {
+        let service = StandInViking::start();
+        let (memory, runtime) = (viking(&service), runtime());
+        let old = runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
+        let mut note = Note::new("The gate opens at ten.");
+        note.replaces = Some(old);
+        service.lose_write(lost);
+        let error = runtime.block_on(memory.remember(note.clone())).expect_err("its answer is lost");
+        assert_eq!(error.kind(), MemoryErrorKind::Connection, "{lost}: {error}");
+        runtime.block_on(memory.remember(note.clone())).expect("durable");
+        let found = runtime.block_on(memory.recall("gate")).expect("an answer");
+        let found: Vec<_> = found.iter().map(|hit| &hit.note.id).collect();
+        assert_eq!(found, [&note.id], "{lost}: the old version is not found any more");
+        assert_eq!(service.writes(), 3, "{lost}: each file was written once");
+    }
+}
+
+#[test]
+fn a_damaged_file_hides_no_note() {
+    let service = StandInViking::start();
+    let (memory, runtime) = (viking(&service), runtime());
+    for text in ["The gate opens at nine.", "The gate is red."] {
+        runtime.block_on(memory.remember(Note::new(text))).expect("durable");
+    }
+    let damaged = "viking://resources/rath-notes/0123456789abcdef0123456789abcdef.md";
+    service.put(damaged, "The gate of");
+    let hits = runtime.block_on(memory.recall("gate")).expect("an answer");
+    let page = runtime.block_on(memory.list(&[], Position::default(), 9)).expect("a list");
+    assert_eq!((hits.len(), page.len()), (2, 2));
+    for notice in [hits.notice, page.notice] {
+        let notice = notice.expect("a notice");
+        assert!(notice.contains(damaged), "{notice}");
+    }
+}
+
+#[test]
+fn a_page_of_a_list_reads_the_files_of_its_notes() {
+    let service = StandInViking::start();
+    let (memory, runtime) = (viking(&service), runtime());
+    let texts: Vec<String> = (0..9).map(|nth| format!("Gate {nth} opens at nine.")).collect();
+    for text in &texts {
+        runtime.block_on(memory.remember(Note::new(text))).expect("durable");
+    }
+    let (mut listed, mut reads, mut after) = (Vec::new(), Vec::new(), Position::default());
+    loop {
+        let before = service.reads();
+        let page = runtime.block_on(memory.list(&[], after, 4)).expect("a list");
+        reads.push(service.reads() - before);
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        listed.extend(page.into_iter().map(|(_, note)| note.text));
+    }
+    // The first page has to find out in which order they were written.
+    assert_eq!((listed, &reads[..]), (texts, &[9, 4, 1, 0][..]));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// The variables that tell a client where its service is.
+const ADDRESS: &str = "RATH_TEST_ADDRESS";
+const KEY: &str = "RATH_TEST_KEY";
+
+#[test]
+fn a_service_on_this_machine_is_reached_without_a_proxy() {
+    let service = StandInViking::start();
+    // Nothing listens there.
+    let proxy = "http://127.0.0.1:9";
+    let proxies = [("HTTP_PROXY", proxy), ("http_proxy", proxy), ("ALL_PROXY", proxy), ("NO_PROXY", "")];
+    let settings = [&proxies[..], &[(ADDRESS, service.address()), (KEY, service.key())]].concat();
+    let output = rath_test_support::this_test("a_client_behind_a_proxy", &settings).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(service.writes(), 1);
+}
+
+#[test]
+#[ignore = "run by `a_service_on_this_machine_is_reached_without_a_proxy`"]
+fn a_client_behind_a_proxy() {
+    // Among all ignored tests it has no parent.
+    let [Ok(address), Ok(key)] = [ADDRESS, KEY].map(std::env::var) else { return };
+    let runtime = runtime();
+    let memory = Memory::new(OpenViking::new(&address).expect("an address").key(key));
+    runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
 }

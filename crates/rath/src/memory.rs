@@ -113,6 +113,41 @@ impl IntoIterator for Hits {
     }
 }
 
+/// Notes in the order in which they were written, each with its position.
+///
+/// Returned by [`Memory::list`]. It can be used as a slice.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct NotePage {
+    /// The notes.
+    pub list: Vec<(Position, Note)>,
+    /// The notes that could not be read, and were left out.
+    pub notice: Option<String>,
+}
+
+impl From<Vec<(Position, Note)>> for NotePage {
+    fn from(list: Vec<(Position, Note)>) -> Self {
+        NotePage { list, notice: None }
+    }
+}
+
+impl std::ops::Deref for NotePage {
+    type Target = [(Position, Note)];
+
+    fn deref(&self) -> &[(Position, Note)] {
+        &self.list
+    }
+}
+
+impl IntoIterator for NotePage {
+    type Item = (Position, Note);
+    type IntoIter = std::vec::IntoIter<(Position, Note)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
 /// The notes that are to be forgotten.
 ///
 /// Passed to [`Memory::forget_where`].
@@ -152,7 +187,7 @@ impl Default for MemoryCapabilities {
 ///
 /// ```
 /// use rath::Memory;
-/// use rath::memory::{Hits, Forget, Lookup, MemoryBackend, MemoryError, Note, NoteId, NotePath, Position, Query};
+/// use rath::memory::{Forget, Hits, Lookup, MemoryBackend, MemoryError, Note, NoteId, NotePage, NotePath, Position, Query};
 ///
 /// /// Stores nothing.
 /// struct Nothing;
@@ -183,8 +218,8 @@ impl Default for MemoryCapabilities {
 ///         _under: &[NotePath],
 ///         _after: Position,
 ///         _limit: usize,
-///     ) -> Result<Vec<(Position, Note)>, MemoryError> {
-///         Ok(Vec::new())
+///     ) -> Result<NotePage, MemoryError> {
+///         Ok(NotePage::default())
 ///     }
 ///
 ///     async fn forget(&self, _what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
@@ -228,7 +263,7 @@ pub trait MemoryBackend: Send + Sync + 'static {
         under: &[NotePath],
         after: Position,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<(Position, Note)>, MemoryError>> + Send;
+    ) -> impl Future<Output = Result<NotePage, MemoryError>> + Send;
 
     /// Removes notes and all their versions for good, and returns the ids of those that existed.
     fn forget(&self, what: &Forget) -> impl Future<Output = Result<Vec<NoteId>, MemoryError>> + Send;
@@ -328,12 +363,7 @@ impl Memory {
     }
 
     /// Lists notes below these paths, or all, oldest first, after a position.
-    pub async fn list(
-        &self,
-        under: &[NotePath],
-        after: Position,
-        limit: usize,
-    ) -> Result<Vec<(Position, Note)>, MemoryError> {
+    pub async fn list(&self, under: &[NotePath], after: Position, limit: usize) -> Result<NotePage, MemoryError> {
         self.0.list(under, after, limit).await
     }
 
@@ -406,12 +436,7 @@ trait ErasedMemory: Send + Sync {
     fn position<'a>(&'a self) -> MemoryFuture<'a, Option<Position>>;
     fn recall<'a>(&'a self, query: &'a Query) -> MemoryFuture<'a, Hits>;
     fn read<'a>(&'a self, id: &'a NoteId) -> MemoryFuture<'a, Lookup>;
-    fn list<'a>(
-        &'a self,
-        under: &'a [NotePath],
-        after: Position,
-        limit: usize,
-    ) -> MemoryFuture<'a, Vec<(Position, Note)>>;
+    fn list<'a>(&'a self, under: &'a [NotePath], after: Position, limit: usize) -> MemoryFuture<'a, NotePage>;
     fn forget<'a>(&'a self, what: &'a Forget) -> MemoryFuture<'a, Vec<NoteId>>;
 }
 
@@ -444,12 +469,7 @@ impl<B: MemoryBackend> ErasedMemory for B {
         Box::pin(MemoryBackend::read(self, id))
     }
 
-    fn list<'a>(
-        &'a self,
-        under: &'a [NotePath],
-        after: Position,
-        limit: usize,
-    ) -> MemoryFuture<'a, Vec<(Position, Note)>> {
+    fn list<'a>(&'a self, under: &'a [NotePath], after: Position, limit: usize) -> MemoryFuture<'a, NotePage> {
         Box::pin(MemoryBackend::list(self, under, after, limit))
     }
 

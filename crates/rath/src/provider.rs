@@ -58,6 +58,8 @@ pub use script::Script;
 pub use settings::{PromptCache, Settings, Shape, Streaming};
 
 pub(crate) use assemble::{MAX_ARGUMENT_VALUES, check_calls, count_json_values};
+#[cfg(feature = "http")]
+pub(crate) use http::is_local;
 pub(crate) use price::{cost, identity_of};
 pub(crate) use render::{RequestCache, RequestTarget, estimate_tokens};
 

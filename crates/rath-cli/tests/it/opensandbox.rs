@@ -66,6 +66,37 @@ fn a_session_goes_on_in_the_sandbox_that_stayed_and_says_when_it_is_gone() {
 }
 
 #[test]
+fn a_look_at_a_fork_removes_no_sandbox() {
+    let (folder, model, server) = (temp_dir(), ModelServer::start(), StandIn::start());
+    let rath = |arguments: &[&str]| rath(&folder, &model, &server, arguments);
+    // A run that is stopped after its first turn: it can go on.
+    let prompt = format!("one: {}", call("echo 1 > a.txt"));
+    let run = ["run", &prompt, "--model", "openai:m", "--sandbox", SANDBOX, "--turns", "1"];
+    let (code, _, err) = rath(&run);
+    assert!(code != Some(0) && server.sandboxes().len() == 1, "{code:?}: {err}");
+    let id = session(&folder, &model, &server);
+    let (code, out, err) = rath(&["fork", &id, "--json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let forked: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let fork = forked["session"].as_str().expect("an id");
+    let prompt = format!("two: {}", call("echo 2 > b.txt"));
+    let (code, _, err) = rath(&["resume", fork, &prompt, "--model", "openai:m", "--turns", "1"]);
+    assert!(code != Some(0) && server.sandboxes().len() == 2, "{code:?}: {err}");
+    for look in [&["ls"][..], &["status", fork], &["status", &id], &["log", fork], &["diff", &id, fork]] {
+        let (code, _, err) = rath(look);
+        assert!(code.is_some() && !err.contains("is gone"), "{look:?}: {err}");
+        assert_eq!(server.sandboxes().len(), 2, "{look:?}: {err}");
+    }
+    // The fork ends, and the session that it comes from goes on.
+    let prompt = format!("three: {}", call("cat a.txt b.txt"));
+    let (code, _, err) = rath(&["resume", fork, &prompt, "--model", "openai:m"]);
+    assert_eq!((code, server.sandboxes().len()), (Some(0), 1), "{err}");
+    let prompt = format!("four: {}", call("cat a.txt"));
+    let (code, _, err) = rath(&["resume", &id, &prompt, "--model", "openai:m"]);
+    assert_eq!((code, server.sandboxes().len()), (Some(0), 0), "{err}");
+}
+
+#[test]
 fn without_a_server_the_program_says_what_to_set() {
     let (folder, model) = (temp_dir(), ModelServer::start());
     let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));

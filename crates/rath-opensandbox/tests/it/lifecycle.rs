@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rath_opensandbox::{OpenSandbox, OpenSandboxServer};
 use rath_sandbox::{ByteRange, Command, ErrorKind, ExitStatus, ForkStart, Registry, Sandbox, SandboxBackend};
-use rath_test_support::wait_until;
+use rath_test_support::{this_test, wait_until};
 use rath_testkit::opensandbox::{Fault, StandIn};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ fn the_settings_reach_the_server() {
 }
 
 #[test]
-fn a_sandbox_is_found_again_by_its_uri_and_removed_with_its_last_handle() {
+fn a_sandbox_is_found_again_by_its_uri_and_removed_when_it_is_closed() {
     let server = StandIn::start();
     let kinds = address(&server).add_to(Registry::new());
     let kept = on(&server).keep();
@@ -47,6 +47,7 @@ fn a_sandbox_is_found_again_by_its_uri_and_removed_with_its_last_handle() {
     assert_eq!(server.sandboxes().len(), 1, "it was asked to stay");
     let again = kinds.open(&uri.replace("&keep=on", "")).expect("a sandbox");
     assert_eq!(block_on(again.read("a/b.txt", ALL)).expect("read"), b"one");
+    block_on(again.write("a/b.txt", b"two")).expect("written");
     assert_eq!(server.sandboxes().len(), 1);
     block_on(again.close()).expect("closed");
     assert!(server.sandboxes().is_empty(), "nothing asked it to stay");
@@ -57,6 +58,95 @@ fn a_sandbox_is_found_again_by_its_uri_and_removed_with_its_last_handle() {
     block_on(dropped.id()).expect("created");
     drop(dropped);
     wait_until("it is removed", || server.sandboxes().is_empty());
+}
+
+/// A use of a sandbox.
+type Use = fn(&Sandbox);
+
+#[test]
+fn a_sandbox_that_was_found_is_removed_only_if_it_was_worked_in_and_is_closed() {
+    let look: Use = |sandbox| {
+        block_on(sandbox.list("")).expect("listed");
+        block_on(sandbox.read("x", ALL)).expect("read");
+        block_on(sandbox.stat("x")).expect("found");
+        block_on(sandbox.capabilities()).expect("it is there");
+    };
+    let run: Use = |sandbox| _ = block_on(sandbox.run(&Command::shell("true"))).expect("it runs");
+    let write: Use = |sandbox| block_on(sandbox.write("y", b"1")).expect("written");
+    let remove: Use = |sandbox| block_on(sandbox.remove("x")).expect("removed");
+    for (name, uses, is_closed, is_left) in [
+        ("looked at and dropped", look, false, true),
+        ("looked at and closed", look, true, true),
+        ("worked in and dropped", run, false, true),
+        ("a command and closed", run, true, false),
+        ("written and closed", write, true, false),
+        ("removed a file and closed", remove, true, false),
+    ] {
+        let server = StandIn::start();
+        let origin = on(&server);
+        let fork = origin.for_fork("one", ForkStart::New).expect("a fork");
+        for sandbox in [&Sandbox::new(origin.clone()), &fork] {
+            block_on(sandbox.write("x", b"1")).expect("written");
+        }
+        // A later process finds the sandbox of the session, and by it that of the fork.
+        let address = address(&server);
+        let found = address.add_to(Registry::new()).open(origin.uri()).expect("a sandbox");
+        let found_fork = found.for_fork("one", ForkStart::Existing).expect("a fork");
+        look(&found);
+        uses(&found_fork);
+        if is_closed {
+            block_on(found.close()).expect("closed");
+        }
+        drop((found, found_fork));
+        // What a drop removes is asked for before this, by the same thread.
+        look(&address.add_to(Registry::new()).open(origin.uri()).expect("a sandbox"));
+        assert!(block_on(origin.stat("x")).expect("the sandbox of the session is there").is_some(), "{name}");
+        assert_eq!(block_on(fork.list("")).is_ok(), is_left, "{name}");
+        drop((origin, fork));
+        wait_until("what was created is removed", || server.sandboxes().is_empty());
+    }
+}
+
+#[test]
+fn a_removal_that_fails_is_made_again_by_the_next_close() {
+    let server = StandIn::start();
+    let sandbox = Sandbox::new(on(&server));
+    block_on(sandbox.write("x", b"1")).expect("written");
+    for _ in 0..3 {
+        server.fail("DELETE /v1/sandboxes", Fault::Status(500));
+    }
+    let error = block_on(sandbox.close()).expect_err("it is not removed");
+    assert!(error.message().contains("cannot be removed"), "{error}");
+    assert_eq!(server.sandboxes().len(), 1);
+    block_on(sandbox.close()).expect("closed");
+    assert!(server.sandboxes().is_empty());
+    block_on(sandbox.close()).expect("there is nothing to remove any more");
+}
+
+#[test]
+fn a_creation_of_which_nothing_is_known_leaves_no_sandbox_behind() {
+    let adopt: fn(OpenSandbox) = |sandbox| {
+        block_on(sandbox.write("x", b"1")).expect("the next use works");
+        block_on(sandbox.close()).expect("closed");
+    };
+    let close: fn(OpenSandbox) = |sandbox| block_on(sandbox.close()).expect("closed");
+    for (name, end) in [("used again", adopt), ("closed", close), ("dropped", drop)] {
+        let server = StandIn::start();
+        // The first look finds nothing. After the request, the server cannot be reached for a while.
+        server.fail("GET /v1/sandboxes", Fault::Wait(Duration::ZERO));
+        server.fail("POST /v1/sandboxes", Fault::NoAnswer);
+        for _ in 0..3 {
+            server.fail("GET /v1/sandboxes", Fault::Cut);
+        }
+        let sandbox = on(&server);
+        let error = block_on(sandbox.write("x", b"1")).expect_err("the answer is lost");
+        assert!(error.message().contains("cannot be asked"), "{name}: {error}");
+        assert_eq!(server.sandboxes().len(), 1, "{name}");
+        end(sandbox);
+        wait_until("it is removed", || server.sandboxes().is_empty());
+        let creations = server.log().iter().filter(|line| *line == "POST /v1/sandboxes").count();
+        assert_eq!(creations, 1, "{name}");
+    }
 }
 
 #[test]
@@ -96,6 +186,7 @@ fn a_sandbox_that_is_gone_is_said_to_be_gone() {
     server.expire();
     let mut ignored = |_: rath_sandbox::Stream, _: &[u8]| {};
     let errors = [
+        block_on(sandbox.renew()).expect_err("gone"),
         block_on(sandbox.read("x", ALL)).expect_err("gone"),
         block_on(sandbox.write("x", b"2")).expect_err("gone"),
         block_on(sandbox.list("")).expect_err("gone"),
@@ -108,6 +199,29 @@ fn a_sandbox_that_is_gone_is_said_to_be_gone() {
         assert!(error.hint().is_some_and(|hint| hint.contains("--sandbox opensandbox:debian:13")), "{error:?}");
     }
     assert!(server.sandboxes().is_empty(), "none is made in its place");
+}
+
+#[test]
+fn a_write_that_fails_leaves_no_temporary_file() {
+    let server = StandIn::start();
+    let sandbox = Sandbox::new(on(&server));
+    block_on(sandbox.write("x", b"1")).expect("written");
+    let workspace = server.sandboxes()[0].home.join("work space");
+    let files = || -> Vec<_> {
+        let entries = std::fs::read_dir(&workspace).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    for (request, fault) in [
+        ("/files/upload", Fault::NoAnswer),
+        ("/files/upload", Fault::Status(500)),
+        ("/command", Fault::Cut),
+        ("/command", Fault::Status(500)),
+    ] {
+        server.fail(request, fault);
+        block_on(sandbox.write("x", b"2")).expect_err("it fails");
+        wait_until("the temporary file is removed", || files() == ["x"]);
+        assert_eq!(block_on(sandbox.read("x", ALL)).expect("read"), b"1", "{request}, {fault:?}");
+    }
 }
 
 #[test]
@@ -153,10 +267,39 @@ fn the_key_is_in_no_error_and_no_request_to_a_sandbox() {
         assert!(!text.contains(server.key()) && !text.contains("wrong-key"), "{text}");
         assert!(text.contains("OPEN_SANDBOX_API_KEY"), "{text}");
     }
-    let nobody = OpenSandbox::image("i").on(&OpenSandboxServer::new("http://user:secret@127.0.0.1:9"));
-    let text = format!("{:?}", block_on(nobody.id()).expect_err("refused"));
+    let with_password = OpenSandbox::image("i").on(&OpenSandboxServer::new("http://user:secret@127.0.0.1:9"));
+    let text = format!("{:?}", block_on(with_password.id()).expect_err("refused"));
     assert!(!text.contains("secret@"), "{text}");
     assert!(server.take_violations().is_empty());
+}
+
+/// The variables that tell a client where its server is.
+const ADDRESS: &str = "RATH_TEST_ADDRESS";
+const KEY: &str = "RATH_TEST_KEY";
+
+#[test]
+fn a_server_on_this_machine_is_reached_without_a_proxy() {
+    let server = StandIn::start();
+    for host in ["127.0.0.1", "localhost"] {
+        let address = server.address().replace("127.0.0.1", host);
+        // Nothing listens there.
+        let proxy = "http://127.0.0.1:9";
+        let proxies = [("HTTP_PROXY", proxy), ("http_proxy", proxy), ("ALL_PROXY", proxy), ("NO_PROXY", "")];
+        let settings = [&proxies[..], &[(ADDRESS, &address), (KEY, server.key())]].concat();
+        let output = this_test("lifecycle::a_client_behind_a_proxy", &settings).output().expect("it runs");
+        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(server.log().iter().any(|line| line.starts_with("POST /direct")), "{host}: {:?}", server.log());
+    }
+}
+
+#[test]
+#[ignore = "run by `a_server_on_this_machine_is_reached_without_a_proxy`"]
+fn a_client_behind_a_proxy() {
+    // Among all ignored tests it has no parent.
+    let [Ok(address), Ok(key)] = [ADDRESS, KEY].map(std::env::var) else { return };
+    let sandbox = OpenSandbox::image("i").workdir("~/work").on(&OpenSandboxServer::new(address).key(key));
+    block_on(sandbox.write("x", b"1")).expect("written");
+    block_on(sandbox.close()).expect("closed");
 }
 
 #[test]
@@ -179,9 +322,17 @@ fn an_interpreter_keeps_its_state_and_runs_code_once() {
     let output = run("echo $x").expect("it runs");
     assert_eq!((&*output.stdout, output.values.len()), ("5\n", 1));
     assert!(run("exit 3").expect("it runs").error.is_some());
+    // Code that was not started is not interrupted: other code may run in the interpreter.
+    let is_interrupted = || server.log().iter().any(|line| line.starts_with("DELETE"));
+    server.fail("POST /direct", Fault::Status(404));
+    let error = run("echo never >> lost").expect_err("it is refused");
+    assert!(error.message().contains("the code was not started"), "{error}");
+    run("echo $x").expect("it runs");
+    assert!(!is_interrupted(), "{:?}", server.log());
     server.fail("POST /direct", Fault::NoAnswer);
     let error = run("echo lost >> lost").expect_err("the answer is lost");
     assert!(error.message().contains("the outcome of the code is unknown"), "{error}");
+    wait_until("it is interrupted", is_interrupted);
     let lost = std::fs::read_to_string(server.sandboxes()[0].home.join("lost")).expect("it ran");
     assert_eq!(lost, "lost\n");
 }

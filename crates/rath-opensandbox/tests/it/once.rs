@@ -1,4 +1,4 @@
-//! A command runs once at most, whatever happens to the connection and to the client.
+//! A command runs once at most, also if the connection breaks or the client is killed.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -68,6 +68,30 @@ fn a_command_whose_connection_breaks_is_not_sent_again() {
         assert_eq!(block_on(sandbox.run(&Command::shell("echo here"))).expect("it runs").stdout.head, b"here\n");
     }
     assert!(was_cut > 9, "{was_cut} commands were cut");
+}
+
+#[test]
+fn a_command_that_is_left_is_ended_first_and_its_script_removed() {
+    let server = StandIn::start();
+    let sandbox = Sandbox::new(on(&server));
+    block_on(sandbox.run(&Command::shell("true"))).expect("it runs");
+    let mark = format!("86301.{:010}", std::process::id());
+    let command = Command::shell(&format!("setsid sleep {mark} & sleep {mark}"));
+    for (request, fault) in [
+        ("/files/upload", Fault::NoAnswer),
+        ("/files/upload", Fault::Status(500)),
+        ("/command", Fault::NoAnswer),
+        ("/command", Fault::Cut),
+        ("/command", Fault::CutAfter(0)),
+        ("/command", Fault::CutAfter(60)),
+        ("/command", Fault::Status(404)),
+        ("/command", Fault::Status(500)),
+    ] {
+        server.fail(request, fault);
+        let error = block_on(sandbox.run(&command)).expect_err("it is left");
+        assert!(!is_running(&mark), "{request}, {fault:?}: {error}");
+        assert!(server.command_dirs().is_empty(), "{request}, {fault:?}: {:?}", server.command_dirs());
+    }
 }
 
 #[test]

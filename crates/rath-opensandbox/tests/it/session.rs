@@ -145,7 +145,7 @@ fn a_later_process_finds_the_sandboxes_of_a_session_and_its_forks() {
     drop((session, fork));
     block_on(opened.close()).expect("closed");
     assert_eq!(server.sandboxes().len(), 2, "they were asked to stay");
-    // Something changed while nobody looked.
+    // Something changed meanwhile.
     std::fs::write(server.sandboxes()[1].home.join("work space/outside"), "x").expect("written");
     let opened = open();
     let certificate = |opened: &Store, id| block_on(opened.resume(id)).expect("stored").certificate().to_string();

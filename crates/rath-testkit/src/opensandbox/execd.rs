@@ -1,9 +1,10 @@
 //! The interface for commands and files in a sandbox.
 
+mod files;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::{Answered, body, is_within, lock, modified, respond};
-use crate::body::{Kind, Member, wrong_member};
+use super::{StatusAndBody, body, lock, respond};
+use crate::body::{Kind, Member};
 use crate::http::{HttpAnswer, HttpRequest};
 
 /// The time between two looks at the output of a command.
@@ -27,12 +28,6 @@ const RUN: &[Member] = &[
     ("uid", Kind::Number(0), false),
     ("gid", Kind::Number(0), false),
     ("envs", Kind::TextMap, false),
-];
-const METADATA: &[Member] = &[
-    ("path", Kind::Name, true),
-    ("owner", Kind::Text, false),
-    ("group", Kind::Text, false),
-    ("mode", Kind::Number(0), false),
 ];
 const CONTEXT: &[Member] = &[("id", Kind::Text, false), ("language", Kind::Name, true)];
 const CODE: &[Member] = &[("context", Kind::Object(CONTEXT), false), ("code", Kind::Text, true)];
@@ -68,6 +63,11 @@ impl Execd {
         lock(&self.directories).drain(..).for_each(|directory| _ = fs::remove_dir_all(directory));
     }
 
+    /// Returns the directories for files of commands that are still there.
+    pub(super) fn command_dirs(&self) -> Vec<PathBuf> {
+        lock(&self.directories).iter().filter(|directory| directory.exists()).cloned().collect()
+    }
+
     /// Answers a request. Returns what is wrong with it, if it is not one that the description allows.
     pub(super) fn answer(
         &self,
@@ -87,7 +87,7 @@ impl Execd {
         if let Some((name, _)) = request.query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             return Err(format!("unknown parameter `{name}`"));
         }
-        let answered: Answered = match (&*request.method, path) {
+        let answered: StatusAndBody = match (&*request.method, path) {
             ("GET", ["ping"]) => (200, None),
             ("POST", ["command"]) => {
                 self.run(&body(request, RUN)?, answer, is_cut)?;
@@ -243,170 +243,6 @@ impl Execd {
         }
         answer.end();
     }
-
-    /// Returns the path that a request names.
-    fn path(&self, path: &str) -> Result<PathBuf, String> {
-        let path = Path::new(path);
-        match path.is_absolute() && is_within(&self.home, path) {
-            true => Ok(path.to_owned()),
-            false => Err(format!("the path {} is not in the sandbox", path.display())),
-        }
-    }
-
-    fn paths(&self, request: &HttpRequest) -> Result<Vec<(String, PathBuf)>, String> {
-        let paths = request.all("path").map(|path| Ok((path.to_owned(), self.path(path)?)));
-        let paths = paths.collect::<Result<Vec<_>, String>>()?;
-        if paths.is_empty() { Err("`path` is missing".to_owned()) } else { Ok(paths) }
-    }
-
-    fn upload(&self, request: &HttpRequest) -> Result<Answered, String> {
-        let kind = request.header("content-type").unwrap_or_default();
-        let boundary = kind.strip_prefix("multipart/form-data").and_then(|rest| rest.split_once("boundary="));
-        let boundary = boundary.ok_or_else(|| format!("the content type is {kind}"))?.1.trim_matches('"');
-        let parts = parts(&request.body, boundary)?;
-        if parts.is_empty() || parts.len() % 2 != 0 {
-            return Err(format!("there are {} parts", parts.len()));
-        }
-        for pair in parts.chunks(2) {
-            let [metadata, file] = pair else { return Err("a part is missing".to_owned()) };
-            for (part, name) in [(metadata, "metadata"), (file, "file")] {
-                if !part.head.contains(&format!("name=\"{name}\"")) || !part.head.contains("filename=") {
-                    return Err(format!("wanted the file `{name}`, found the part {}", part.head));
-                }
-            }
-            let metadata: Value = serde_json::from_slice(metadata.body).map_err(|error| error.to_string())?;
-            if let Some(wrong) = wrong_member(&metadata, METADATA) {
-                return Err(wrong);
-            }
-            let path = self.path(metadata["path"].as_str().unwrap_or_default())?;
-            if let Some(directory) = path.parent() {
-                if !path.starts_with(&self.home) {
-                    lock(&self.directories).push(directory.to_owned());
-                }
-                if let Err(error) = fs::create_dir_all(directory).and_then(|()| fs::write(&path, file.body)) {
-                    return Ok((500, Some(json!({"code": "RUNTIME_ERROR", "message": error.to_string()}))));
-                }
-            }
-            // The octal digits are read as a decimal number.
-            let mode = metadata["mode"].as_u64().unwrap_or_default().to_string();
-            let mode = u32::from_str_radix(&mode, 8).map_err(|_| format!("`mode` is {mode}"))?;
-            if mode != 0 {
-                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(|error| error.to_string())?;
-            }
-        }
-        Ok((200, None))
-    }
-
-    fn info(&self, request: &HttpRequest) -> Result<Answered, String> {
-        let mut infos = serde_json::Map::new();
-        for (name, path) in self.paths(request)? {
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) => _ = infos.insert(name, describe(&path, &metadata)),
-                Err(error) => return Ok(file_error(&error)),
-            }
-        }
-        Ok((200, Some(Value::Object(infos))))
-    }
-
-    fn download(&self, request: &HttpRequest, answer: &mut HttpAnswer<'_>) -> Result<(), String> {
-        let [(_, path)] = &self.paths(request)?[..] else { return Err("wanted one path".to_owned()) };
-        let mut file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) => {
-                respond(answer, file_error(&error));
-                return Ok(());
-            }
-        };
-        let size = file.metadata().map_err(|error| error.to_string())?.len();
-        let range = match request.header("range") {
-            None => None,
-            Some(range) => {
-                let bounds = range.strip_prefix("bytes=").and_then(|range| range.split_once('-'));
-                let (first, last) = bounds.ok_or_else(|| format!("the range is {range}"))?;
-                let first: u64 = first.parse().map_err(|_| format!("the range is {range}"))?;
-                let last: u64 = if last.is_empty() {
-                    u64::MAX
-                } else {
-                    last.parse().map_err(|_| format!("the range is {range}"))?
-                };
-                (first <= last).then_some(()).ok_or_else(|| format!("the range is {range}"))?;
-                Some((first, last.min(size.saturating_sub(1)))).filter(|(first, _)| *first < size)
-            }
-        };
-        let mut content = Vec::new();
-        let (first, last) = range.unwrap_or((0, size.saturating_sub(1)));
-        let read =
-            file.seek(SeekFrom::Start(first)).and_then(|_| file.take(last - first + 1).read_to_end(&mut content));
-        read.map_err(|error| error.to_string())?;
-        let kind = ("content-type", "application/octet-stream");
-        match range {
-            Some((first, last)) => {
-                answer.whole(206, &[kind, ("content-range", &format!("bytes {first}-{last}/{size}"))], &content);
-            }
-            None => answer.whole(200, &[kind], &content),
-        }
-        Ok(())
-    }
-
-    fn remove(&self, request: &HttpRequest) -> Result<Answered, String> {
-        for (_, path) in self.paths(request)? {
-            match fs::metadata(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Ok(metadata) if metadata.is_dir() => {
-                    return Ok((500, Some(json!({"code": "RUNTIME_ERROR", "message": "path is a directory"}))));
-                }
-                _ => _ = fs::remove_file(&path),
-            }
-        }
-        Ok((200, None))
-    }
-
-    fn list(&self, request: &HttpRequest) -> Result<Answered, String> {
-        let [(_, path)] = &self.paths(request)?[..] else { return Err("wanted one path".to_owned()) };
-        if request.all("depth").any(|depth| depth != "1") {
-            return Err("only one level is played here".to_owned());
-        }
-        match fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Ok((400, Some(json!({"code": "INVALID_REQUEST", "message": "path is not a directory"})))),
-            Err(error) => return Ok(file_error(&error)),
-        }
-        let entries = fs::read_dir(path).map_err(|error| error.to_string())?.flatten();
-        let entries = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
-        let mut entries: Vec<_> = entries.collect();
-        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let list = entries.iter().map(|(path, metadata)| describe(path, metadata)).collect();
-        Ok((200, Some(Value::Array(list))))
-    }
-
-    fn make_dirs(&self, request: &HttpRequest) -> Result<Answered, String> {
-        let value: Value = serde_json::from_slice(&request.body).map_err(|error| error.to_string())?;
-        for path in value.as_object().ok_or("wanted an object")?.keys() {
-            fs::create_dir_all(self.path(path)?).map_err(|error| error.to_string())?;
-        }
-        Ok((200, None))
-    }
-}
-
-/// A part of a form.
-struct Part<'a> {
-    head: String,
-    body: &'a [u8],
-}
-
-/// Splits a form into its parts.
-fn parts<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<Part<'a>>, String> {
-    let (mut parts, marker) = (Vec::new(), format!("--{boundary}"));
-    let find = |text: &[u8], wanted: &[u8]| text.windows(wanted.len()).position(|window| window == wanted);
-    let mut rest = body.strip_prefix(marker.as_bytes()).ok_or("the form has no beginning")?;
-    while let Some(part) = rest.strip_prefix(b"\r\n") {
-        let head = find(part, b"\r\n\r\n").ok_or("a part has no head")?;
-        let content = &part[head + 4..];
-        let end = find(content, format!("\r\n{marker}").as_bytes()).ok_or("a part has no end")?;
-        parts.push(Part { head: String::from_utf8_lossy(&part[..head]).into_owned(), body: &content[..end] });
-        rest = &content[end + 2 + marker.len()..];
-    }
-    if rest.starts_with(b"--") { Ok(parts) } else { Err("the form has no end".to_owned()) }
 }
 
 /// The output of a command that was read so far: whole lines.
@@ -462,33 +298,6 @@ fn write_error(answer: &mut HttpAnswer<'_>, value: &str, traceback: &str) {
 fn failed(answer: &mut HttpAnswer<'_>, status: u16, code: &str, message: &str) -> Result<(), String> {
     respond(answer, (status, Some(json!({"code": code, "message": message}))));
     Ok(())
-}
-
-fn file_error(error: &std::io::Error) -> Answered {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            (404, Some(json!({"code": "FILE_NOT_FOUND", "message": format!("file not found. {error}")})))
-        }
-        _ => {
-            let message = format!("error accessing file: {}", error.to_string().to_lowercase());
-            (500, Some(json!({"code": "RUNTIME_ERROR", "message": message})))
-        }
-    }
-}
-
-fn describe(path: &Path, metadata: &Metadata) -> Value {
-    let kind = match metadata.file_type() {
-        kind if kind.is_symlink() => "symlink",
-        kind if kind.is_dir() => "directory",
-        kind if kind.is_file() => "file",
-        _ => "other",
-    };
-    let mode: u32 = format!("{:o}", metadata.mode() & 0o777).parse().unwrap_or_default();
-    let time = modified(metadata);
-    json!({
-        "path": path, "type": kind, "size": metadata.len(), "modified_at": time, "created_at": time,
-        "owner": "root", "group": "root", "mode": mode,
-    })
 }
 
 fn describe_signal(status: ExitStatus) -> String {

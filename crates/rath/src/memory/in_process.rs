@@ -2,7 +2,7 @@
 
 use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
 
-use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, now};
+use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, NotePage, now};
 
 pub(super) struct InProcess {
     uri: String,
@@ -36,13 +36,8 @@ impl MemoryBackend for InProcess {
         Ok(self.notes.read(id)?)
     }
 
-    async fn list(
-        &self,
-        under: &[NotePath],
-        after: Position,
-        limit: usize,
-    ) -> Result<Vec<(Position, Note)>, MemoryError> {
-        Ok(self.notes.list(under, after, limit)?)
+    async fn list(&self, under: &[NotePath], after: Position, limit: usize) -> Result<NotePage, MemoryError> {
+        Ok(self.notes.list(under, after, limit)?.into())
     }
 
     async fn forget(&self, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {

@@ -8,7 +8,7 @@ use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Si
 use super::in_process::{forget, remember};
 #[cfg(feature = "http")]
 use super::vectors::VectorSource;
-use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind};
+use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, NotePage};
 use crate::blocking::run_blocking;
 #[cfg(feature = "http")]
 use crate::provider::Embedder;
@@ -193,14 +193,9 @@ impl MemoryBackend for LocalMemory {
         self.run(move |notes| Ok(notes.read(&id)?)).await
     }
 
-    async fn list(
-        &self,
-        under: &[NotePath],
-        after: Position,
-        limit: usize,
-    ) -> Result<Vec<(Position, Note)>, MemoryError> {
+    async fn list(&self, under: &[NotePath], after: Position, limit: usize) -> Result<NotePage, MemoryError> {
         let under = under.to_vec();
-        self.run(move |notes| Ok(notes.list(&under, after, limit)?)).await
+        self.run(move |notes| Ok(notes.list(&under, after, limit)?.into())).await
     }
 
     async fn forget(&self, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {

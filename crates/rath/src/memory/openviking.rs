@@ -5,15 +5,17 @@
 
 mod client;
 mod file;
+mod index;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rath_memory::{Hit, Lookup, Note, NoteId, NotePath, Position, Query};
 use serde_json::{Value, json};
 
 use self::client::{ServiceAnswer, ServiceClient};
 use self::file::{NoteFile, file_name, is_file_name};
-use super::{Forget, Hits, MemoryBackend, MemoryCapabilities, MemoryError, MemoryErrorKind, now};
+use self::index::NoteIndex;
+use super::{Forget, Hits, MemoryBackend, MemoryCapabilities, MemoryError, MemoryErrorKind, NotePage, now};
 
 /// The directory of the notes in the service.
 const NOTES_URI: &str = "viking://resources/rath-notes";
@@ -21,6 +23,8 @@ const NOTES_URI: &str = "viking://resources/rath-notes";
 const MAX_NOTES: usize = 10_000;
 /// The number of files that are asked for, for each note that is wanted: some may not be found by the question.
 const FILES_PER_NOTE: usize = 4;
+/// The most damaged files that a notice names.
+const MAX_NAMED_FILES: usize = 5;
 /// The similarity from which on a file is found, unless another one is set.
 const DEFAULT_MIN_SCORE: f32 = 0.3;
 
@@ -46,6 +50,15 @@ pub struct OpenViking {
     uri: String,
     client: ServiceClient,
     min_score: f32,
+    index: NoteIndex,
+}
+
+/// A file in the directory of the notes.
+enum StoredFile {
+    Note(Box<NoteFile>),
+    /// It is no note of rath, or not any more.
+    Damaged,
+    Missing,
 }
 
 impl OpenViking {
@@ -53,7 +66,7 @@ impl OpenViking {
     pub fn new(address: &str) -> Result<Self, MemoryError> {
         let client = ServiceClient::new(address)?;
         let uri = format!("openviking:{}", client.address());
-        Ok(OpenViking { uri, client, min_score: DEFAULT_MIN_SCORE })
+        Ok(OpenViking { uri, client, min_score: DEFAULT_MIN_SCORE, index: NoteIndex::default() })
     }
 
     /// Creates a memory in the service at an address, with the key in `OPENVIKING_API_KEY` if that is set.
@@ -77,19 +90,27 @@ impl OpenViking {
         self
     }
 
-    /// Reads the file of a note, if there is one.
-    async fn read_file(&self, name: &str) -> Result<Option<NoteFile>, MemoryError> {
-        let uri = format!("{NOTES_URI}/{name}");
+    /// Reads a file.
+    async fn read_file(&self, name: &str) -> Result<StoredFile, MemoryError> {
+        let uri = uri_of(name);
         let query = [("uri", uri.as_str()), ("raw", "true")];
-        match self.client.get("/api/v1/content/read", &query).await? {
-            ServiceAnswer::Missing => Ok(None),
-            ServiceAnswer::Result(result) => {
-                let text = result.as_str().or_else(|| result.get("content")?.as_str());
-                let text = text.ok_or_else(|| self.client.unreadable("a file has no text"))?;
-                NoteFile::parse(text).map(Some).ok_or_else(|| {
-                    let message = format!("the file {uri} of the OpenViking service is no note of rath");
-                    MemoryError::new(MemoryErrorKind::Damaged, message)
-                })
+        let result = match self.client.get("/api/v1/content/read", &query).await? {
+            ServiceAnswer::Missing => return Ok(StoredFile::Missing),
+            ServiceAnswer::Result(result) => result,
+        };
+        let text = result.as_str().or_else(|| result.get("content")?.as_str());
+        Ok(text.and_then(NoteFile::parse).map_or(StoredFile::Damaged, |file| StoredFile::Note(Box::new(file))))
+    }
+
+    /// Reads the file of one note, if there is one. A damaged one is an error.
+    async fn read_note(&self, id: &NoteId) -> Result<Option<NoteFile>, MemoryError> {
+        match self.read_file(&file_name(id)).await? {
+            StoredFile::Note(file) => Ok(Some(*file)),
+            StoredFile::Missing => Ok(None),
+            StoredFile::Damaged => {
+                let message =
+                    format!("the file {} of the OpenViking service is no note of rath", uri_of(&file_name(id)));
+                Err(MemoryError::new(MemoryErrorKind::Damaged, message))
             }
         }
     }
@@ -97,7 +118,7 @@ impl OpenViking {
     /// Writes the file of a note, and waits until it can be found.
     async fn write_file(&self, file: &NoteFile, mode: &str) -> Result<(), MemoryError> {
         let body = json!({
-            "uri": format!("{NOTES_URI}/{}", file_name(&file.note.id)),
+            "uri": uri_of(&file_name(&file.note.id)),
             "content": file.to_text(),
             "mode": mode,
             "wait": true,
@@ -131,6 +152,20 @@ impl OpenViking {
     }
 }
 
+/// Returns the URI of a file in the directory of the notes.
+fn uri_of(name: &str) -> String {
+    format!("{NOTES_URI}/{name}")
+}
+
+/// Returns a notice about files that were left out, if there are some.
+fn damage_notice(damaged: &[String]) -> Option<String> {
+    let named: Vec<String> = damaged.iter().take(MAX_NAMED_FILES).map(|name| uri_of(name)).collect();
+    let more = damaged.len().checked_sub(MAX_NAMED_FILES).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    let named = named.join(", ");
+    (!damaged.is_empty()).then(|| format!("left out, since they are no notes of rath or damaged: {named}{more}"))
+}
+
 /// Returns the files of notes in an answer to a question, each with its similarity.
 fn found_files(found: &Value) -> Vec<(String, f32)> {
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
@@ -161,14 +196,16 @@ impl MemoryBackend for OpenViking {
     async fn remember(&self, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
         notes.iter().try_for_each(Note::check)?;
         for note in notes {
-            if self.read_file(&file_name(&note.id)).await?.is_some() {
-                continue;
+            if self.read_note(&note.id).await?.is_none() {
+                self.write_file(&NoteFile { note: note.clone(), written: now(), replaced_by: None }, "create").await?;
             }
-            self.write_file(&NoteFile { note: note.clone(), written: now(), replaced_by: None }, "create").await?;
+            // Also if the note was there: an earlier attempt may have come no further.
             let Some(replaced) = &note.replaces else { continue };
-            // The old version can be read, and is not found any more.
-            if let Some(old) = self.read_file(&file_name(replaced)).await? {
-                self.write_file(&NoteFile { replaced_by: Some(note.id.clone()), ..old }, "replace").await?;
+            // The old version can be read, and is not found any more. A damaged one is not found anyway.
+            if let StoredFile::Note(old) = self.read_file(&file_name(replaced)).await?
+                && old.replaced_by.is_none()
+            {
+                self.write_file(&NoteFile { replaced_by: Some(note.id.clone()), ..*old }, "replace").await?;
             }
         }
         Ok(None)
@@ -196,26 +233,27 @@ impl MemoryBackend for OpenViking {
             ServiceAnswer::Missing => return Ok(Hits::default()),
             ServiceAnswer::Result(found) => found,
         };
-        let mut hits: Vec<Hit> = Vec::new();
+        let (mut hits, mut damaged): (Vec<Hit>, Vec<String>) = Default::default();
         // No more than was asked for: each is a request.
         for (name, score) in
             found_files(&found).into_iter().take(query.limit.saturating_mul(FILES_PER_NOTE).min(MAX_NOTES))
         {
             // What the service shows of a file may be a summary: the note is read.
-            let Some(file) = self.read_file(&name).await? else { continue };
-            if file.is_found_by(query) {
-                hits.push(Hit::similar(file.note, score));
+            match self.read_file(&name).await? {
+                StoredFile::Note(file) if file.is_found_by(query) => hits.push(Hit::similar(file.note, score)),
+                StoredFile::Note(_) | StoredFile::Missing => {}
+                StoredFile::Damaged => damaged.push(name),
             }
             if hits.len() == query.limit {
                 break;
             }
         }
         hits.sort_by(|one, other| other.score.total_cmp(&one.score));
-        Ok(hits.into())
+        Ok(Hits { list: hits, notice: damage_notice(&damaged) })
     }
 
     async fn read(&self, id: &NoteId) -> Result<Lookup, MemoryError> {
-        Ok(match self.read_file(&file_name(id)).await? {
+        Ok(match self.read_note(id).await? {
             // Of two ids with one digest, one is unknown.
             Some(file) if file.note.id == *id => Lookup::Note(Box::new(file.note)),
             _ => Lookup::Unknown,
@@ -223,21 +261,34 @@ impl MemoryBackend for OpenViking {
     }
 
     /// Returns notes in the order in which they were written. Their positions are the places in that order.
-    async fn list(
-        &self,
-        under: &[NotePath],
-        after: Position,
-        limit: usize,
-    ) -> Result<Vec<(Position, Note)>, MemoryError> {
-        let mut files = Vec::new();
-        for name in self.file_names().await? {
-            files.extend(self.read_file(&name).await?);
+    ///
+    /// The first list reads all files, to find out the order; after that, each reads those of the notes that it returns.
+    async fn list(&self, under: &[NotePath], after: Position, limit: usize) -> Result<NotePage, MemoryError> {
+        let (mut files, mut damaged) = (HashMap::new(), Vec::new());
+        for name in self.index.unknown(self.file_names().await?) {
+            match self.read_file(&name).await? {
+                StoredFile::Note(file) => _ = files.insert(name, *file),
+                StoredFile::Damaged => damaged.push(name),
+                StoredFile::Missing => {}
+            }
         }
-        files.sort_by(|one, other| (one.written, &one.note.id).cmp(&(other.written, &other.note.id)));
-        let numbered = files.into_iter().zip(1..).map(|(file, nth)| (Position(nth), file.note));
-        let is_wanted = |note: &Note| under.is_empty() || under.iter().any(|path| note.path.is_under(path));
-        let wanted = numbered.filter(|(position, note)| *position > after && is_wanted(note));
-        Ok(wanted.take(limit).collect())
+        self.index.add(files.iter());
+        let mut list = Vec::new();
+        for (position, entry) in self.index.after(after, under) {
+            if list.len() >= limit {
+                break;
+            }
+            let stored = match files.remove(&entry.name) {
+                Some(file) => StoredFile::Note(Box::new(file)),
+                None => self.read_file(&entry.name).await?,
+            };
+            match stored {
+                StoredFile::Note(file) => list.push((position, file.note)),
+                StoredFile::Damaged => damaged.push(entry.name),
+                StoredFile::Missing => {}
+            }
+        }
+        Ok(NotePage { list, notice: damage_notice(&damaged) })
     }
 
     async fn forget(&self, _what: &Forget) -> Result<Vec<NoteId>, MemoryError> {

@@ -584,7 +584,8 @@ fn endpoint(base: &Url) -> String {
     shown.as_str().trim_end_matches('/').to_owned()
 }
 
-fn is_local(base: &Url) -> bool {
+/// Returns true if a URL is on this machine.
+pub(crate) fn is_local(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 use rath::chunk::{Chunk, MemoryEvent};
-use rath::memory::{LocalMemory, Lookup, Note, NoteId};
+use rath::memory::{LocalMemory, Lookup, Note, NoteId, NotePage};
 use rath::prelude::*;
 use rath_test_support::{Chance, seeds};
 
@@ -254,7 +254,7 @@ fn a_memory_has_at_most_the_notes_and_bytes_that_it_may_have() {
         for nth in 0..9 {
             limited.remember(Note::new(format!("plant {nth}"))).await.expect("written");
         }
-        let texts = |notes: Vec<(_, Note)>| notes.into_iter().map(|(_, note)| note.text).collect::<Vec<_>>();
+        let texts = |notes: NotePage| notes.into_iter().map(|(_, note)| note.text).collect::<Vec<_>>();
         let listed = limited.list(&[], Default::default(), 100).await.expect("a list");
         assert_eq!(texts(listed), ["plant 5", "plant 6", "plant 7", "plant 8"]);
         // Nothing that would be forgotten at once is written.

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use rath::memory::{
-    Forget, Hits, Lookup, MemoryBackend, MemoryError, MemoryErrorKind, Note, NoteId, NotePath, Position, Query,
+    Forget, Hits, Lookup, MemoryBackend, MemoryError, MemoryErrorKind, Note, NoteId, NotePage, NotePath, Position,
+    Query,
 };
 use rath::prelude::*;
 use rath::record::draw;
@@ -115,7 +116,7 @@ impl MemoryBackend for TestMemory {
         self.answer::<()>(self.reads).await.map(|()| Lookup::Unknown)
     }
 
-    async fn list(&self, _: &[NotePath], _: Position, _: usize) -> Result<Vec<(Position, Note)>, MemoryError> {
+    async fn list(&self, _: &[NotePath], _: Position, _: usize) -> Result<NotePage, MemoryError> {
         self.answer(self.reads).await
     }
 

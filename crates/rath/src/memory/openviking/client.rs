@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{MemoryError, MemoryErrorKind};
+use crate::provider::is_local;
 
 /// The header that carries the key.
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
@@ -112,7 +113,8 @@ impl ServiceClient {
         })??;
         let envelope: Option<Envelope> = serde_json::from_slice(&body).ok();
         let code = envelope.as_ref().and_then(|it| it.error.as_ref()).map_or("", |error| &error.code);
-        if status == 404 || code == "NOT_FOUND" {
+        // A 404 without this code is the answer of another server.
+        if code == "NOT_FOUND" {
             return Ok(ServiceAnswer::Missing);
         }
         let is_ok = |envelope: &Envelope| {
@@ -148,6 +150,8 @@ impl ServiceClient {
                 .redirect(reqwest::redirect::Policy::none())
                 .retry(reqwest::retry::never())
                 .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
+            // A proxy cannot reach this machine's loopback.
+            let builder = if is_local(&self.base) { builder.no_proxy() } else { builder };
             builder.build().map_err(|error| error.to_string())
         });
         client.as_ref().map_err(|error| MemoryError::new(MemoryErrorKind::Other, error))
@@ -165,7 +169,11 @@ impl ServiceClient {
             _ => MemoryErrorKind::Other,
         };
         let error = MemoryError::new(kind, message);
-        if matches!(status, 401 | 403) { error.with_hint("set OPENVIKING_API_KEY to its key") } else { error }
+        match status {
+            401 | 403 => error.with_hint("set OPENVIKING_API_KEY to its key"),
+            404 => error.with_hint("check its address and its version"),
+            _ => error,
+        }
     }
 
     /// Returns the error for an answer that cannot be understood.
