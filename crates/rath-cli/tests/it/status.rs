@@ -135,7 +135,7 @@ fn what_was_not_compared_is_not_said_to_be_unchanged() {
                 model     script:script
                 check     test -e a.txt: passed, not compared
                 tokens    3,540
-                ! hint: `rath resume S1 'Go on.' --model script:FILE --sandbox local:FOLDER/work --store STORE` continues
+                ! hint: `rath resume S1 'Go on.' --model script:FILE --sandbox 'local:FOLDER/work' --store STORE` continues
                 exit 0
             "#]],
         );
