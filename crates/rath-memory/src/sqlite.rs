@@ -4,8 +4,8 @@
 //! with the postings of a range of notes; the notes after the last segment are indexed in memory by each process. So a note is
 //! written without an index, and a process starts by reading the segments' facts and at most a few thousand notes.
 //!
-//! Forgotten notes are overwritten: SQLite zeroes what it deletes, the postings of the note are taken out of its segment, and the
-//! WAL is emptied.
+//! Forgotten notes are overwritten: SQLite zeroes what it deletes, the postings of the note are taken out of its segment, all pages
+//! are written anew, and the WAL is emptied.
 
 mod forget;
 mod schema;
@@ -23,7 +23,7 @@ use crate::error::{NoteError, Result};
 use crate::index::Index;
 use crate::note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source, is_under};
 use crate::postings::{Doc, MAX_DOC};
-use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
+use crate::store::{Hit, Lookup, Position, Query, Removal, Shelf, Size};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
 /// Notes in a SQLite database.
@@ -317,8 +317,8 @@ impl Shelf for SqliteNotes {
         Ok(notes)
     }
 
-    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        self.forget_for_good(ids, now)
+    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        self.forget_for_good(ids, removal, now)
     }
 
     fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {

@@ -6,27 +6,56 @@ use std::time::{Duration, Instant};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::segments::write_facts;
-use super::{SqliteNotes, State, add_change, count_notes};
+use super::{SqliteNotes, State, add_change, count, count_notes, set_count, size};
 use crate::docs::DocFacts;
 use crate::error::{NoteError, Result};
 use crate::note::{Note, NoteId};
 use crate::postings::{self, Doc};
 use crate::ram::with_versions;
-use crate::store::Size;
+use crate::store::{Removal, Size};
 
 /// The time to wait for readers of the WAL that stand in the way of emptying it.
 const EMPTY_WAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of notes, and the part of all notes, that is removed before a removal by a limit rewrites the file.
+const MIN_REMOVED_NOTES: u64 = 64;
+const REMOVED_PART: u64 = 8;
+/// The count of the notes that were removed since the file was rewritten.
+const REMOVED: &str = "removed";
 
 impl SqliteNotes {
-    /// Removes notes and all their versions from the tables, the index and the files.
-    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        let gone = self.take_out_of_file(ids, now).inspect_err(|_| self.state = State::new())?;
+    /// Removes notes, with versions of them, from the tables, the index and the files.
+    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        let gone = self.take_out_of_file(ids, removal, now).inspect_err(|_| self.state = State::new())?;
         // Also if there is nothing to forget: an earlier call may have been kept from it.
+        let removed = count(&self.connection, REMOVED)?;
+        let is_due = match removal {
+            Removal::AllVersions | Removal::OlderVersions => removed > 0,
+            Removal::ByLimit => {
+                let notes = size(&self.connection)?.notes;
+                removed.unsigned_abs() >= MIN_REMOVED_NOTES.max(notes / REMOVED_PART)
+            }
+        };
+        if is_due {
+            self.rewrite(removed)?;
+        }
         self.empty_wal()?;
         Ok(gone)
     }
 
-    fn take_out_of_file(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+    /// Writes all pages of the file anew.
+    ///
+    /// SQLite zeroes what it deletes where it is. Where it was before other notes came or went, on the same page or on another
+    /// one, its bytes stay.
+    fn rewrite(&self, removed: i64) -> Result<()> {
+        self.connection.execute_batch("VACUUM")?;
+        // Another process may have removed more meanwhile.
+        self.connection
+            .prepare_cached("UPDATE counts SET value = max(value - ?2, 0) WHERE name = ?1")?
+            .execute(params![REMOVED, removed])?;
+        Ok(())
+    }
+
+    fn take_out_of_file(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.state.refresh(&transaction)?;
         let mut docs = HashSet::new();
@@ -36,7 +65,7 @@ impl SqliteNotes {
                 docs.extend(find.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
             }
         }
-        let docs = with_versions(docs, &self.state.lifetimes.replaced);
+        let docs = with_versions(docs, &self.state.lifetimes.replaced, removal);
         if docs.is_empty() {
             return Ok(Vec::new());
         }
@@ -53,6 +82,8 @@ impl SqliteNotes {
         let change = add_change(&transaction)?;
         let bytes = gone.iter().map(|(_, note)| note.text.len() as u64).sum();
         count_notes(&transaction, Size { notes: gone.len() as u64, bytes })?;
+        let removed = count(&transaction, REMOVED)?.max(0).saturating_add(gone.len() as i64);
+        set_count(&transaction, REMOVED, removed)?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);

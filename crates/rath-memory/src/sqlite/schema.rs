@@ -134,6 +134,8 @@ fn set_up(connection: Connection) -> Result<Connection> {
 fn prepare(connection: Connection) -> Result<Connection> {
     let connection = set_up(connection)?;
     connection.pragma_update(None, "secure_delete", true)?;
+    // The copy by which a file is rewritten holds all notes: it has no place in a directory for temporary files.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -174,9 +176,11 @@ fn check(connection: &Connection) -> Result<()> {
             "the memory has version {version}; this program reads version {VERSION}"
         )));
     }
-    let mut query = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")?;
+    // Sorted: rewriting the file puts the tables before the indexes.
+    let mut query = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY sql")?;
     let found: Vec<String> = query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let wanted: Vec<&str> = TABLES.split(";\n").filter(|sql| !sql.is_empty()).collect();
+    let mut wanted: Vec<&str> = TABLES.split(";\n").filter(|sql| !sql.is_empty()).collect();
+    wanted.sort_unstable();
     if found != wanted {
         return Err(NoteError::Damaged("the tables of the memory are not those of rath".to_owned()));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use rath::Memory;
-use rath::memory::{Lookup, Note, NoteId, Query};
+use rath::memory::{Forget, Lookup, Note, NoteId, Query};
 use rath::record::Timestamp;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
@@ -141,7 +141,10 @@ impl ForgetNotesArgs {
 
     async fn forget(&self, memory: &Memory, notes: &[Note]) -> CommandResult {
         let ids: Vec<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
-        let mut versions = memory.forget(&ids).await?;
+        // A limit on number or age says nothing about the new versions of what is too old.
+        let is_by_limit = self.keep.is_some() || self.before.is_some() || self.expired;
+        let what = if is_by_limit { Forget::WithOlder(ids.clone()) } else { Forget::Notes(ids.clone()) };
+        let mut versions = memory.forget_where(&what).await?;
         let named: HashSet<&NoteId> = ids.iter().collect();
         versions.retain(|id| !named.contains(id));
         if !self.json && notes.is_empty() {
