@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::segments::write_facts;
-use super::{SqliteNotes, State, add_change, count, count_notes, set_count, size};
+use super::{SqliteNotes, State, StoredNote, add_change, count, count_notes, set_count, size};
 use crate::docs::DocFacts;
 use crate::error::{NoteError, Result};
-use crate::note::{Note, NoteId};
+use crate::note::NoteId;
 use crate::postings::{self, Doc};
 use crate::ram::with_versions;
 use crate::store::{Removal, Size};
@@ -69,27 +69,30 @@ impl SqliteNotes {
         if docs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut gone = Vec::new();
+        let mut gone: Vec<StoredNote> = Vec::new();
         for doc in &docs {
-            gone.extend(
-                self.state
-                    .read_notes(&transaction, doc.saturating_sub(1), *doc)?
-                    .into_iter()
-                    .map(|(doc, note, _)| (doc, note)),
-            );
+            gone.extend(self.state.read_notes(&transaction, doc.saturating_sub(1), *doc)?);
         }
-        gone.sort_unstable_by_key(|(doc, _)| *doc);
+        gone.sort_unstable_by_key(|stored| stored.doc);
         let change = add_change(&transaction)?;
-        let bytes = gone.iter().map(|(_, note)| note.text.len() as u64).sum();
+        let bytes = gone.iter().map(|stored| stored.note.text.len() as u64).sum();
         count_notes(&transaction, Size { notes: gone.len() as u64, bytes })?;
         let removed = count(&transaction, REMOVED)?.max(0).saturating_add(gone.len() as i64);
         set_count(&transaction, REMOVED, removed)?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
+        // The terms of a damaged note are not known, so the index is made anew.
+        let is_index_lost = gone.iter().any(|stored| stored.is_damaged);
+        if is_index_lost {
+            transaction.execute_batch("DELETE FROM segments; DELETE FROM postings")?;
+        }
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);
         self.state.models.remove(&docs);
         self.state.changes = change;
-        let mut ids: Vec<NoteId> = gone.into_iter().map(|(_, note)| note.id).collect();
+        if is_index_lost {
+            self.state = State::new();
+        }
+        let mut ids: Vec<NoteId> = gone.into_iter().map(|stored| stored.note.id).collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -114,7 +117,7 @@ impl SqliteNotes {
 fn take_out(
     state: &mut State,
     transaction: &Transaction<'_>,
-    gone: &[(Doc, Note)],
+    gone: &[StoredNote],
     now: i64,
     change: i64,
 ) -> Result<()> {
@@ -127,7 +130,7 @@ fn take_out(
     let mut by_term: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
     let mut changed: HashSet<Doc> = HashSet::new();
     let mut facts: Vec<DocFacts> = Vec::new();
-    for (doc, note) in gone {
+    for StoredNote { doc, note, .. } in gone {
         let terms = state.index.analyze(note);
         if *doc <= state.segmented {
             terms.counts.into_keys().for_each(|term| by_term.entry(term).or_default().push(*doc));
@@ -172,7 +175,7 @@ fn take_out(
             }
         }
     }
-    let threads = gone.iter().filter_map(|(_, note)| note.thread.as_deref()).collect();
+    let threads = gone.iter().filter_map(|stored| stored.note.thread.as_deref()).collect();
     remove_names(state, transaction, &facts, threads)
 }
 

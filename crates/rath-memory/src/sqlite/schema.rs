@@ -10,8 +10,8 @@ use super::{count, set_count};
 use crate::analysis::ANALYSIS_VERSION;
 use crate::error::{NoteError, Result};
 
-/// The name of the database in its directory.
-const FILE: &str = "notes.db";
+/// The name of the database in the directory of a memory.
+pub const MEMORY_FILE: &str = "notes.db";
 /// The application id in the header of the file: `note` in ASCII.
 const APPLICATION: i64 = 0x6e6f_7465;
 /// The version of the tables.
@@ -88,13 +88,13 @@ CREATE TABLE counts(
 pub(super) fn open(directory: &Path) -> Result<Connection> {
     std::fs::create_dir_all(directory)
         .map_err(|error| NoteError::Io(format!("cannot create {}: {error}", directory.display())))?;
-    let path = directory.join(FILE);
+    let path = directory.join(MEMORY_FILE);
     let error = match Connection::open(&path).map_err(NoteError::from).and_then(prepare) {
         Err(error @ (NoteError::Unwritable(_) | NoteError::Io(_))) => error,
         opened => return opened,
     };
     // Without a lock: what cannot be written does not change. A WAL that was left would not be read.
-    let wal = directory.join(format!("{FILE}-wal")).metadata();
+    let wal = directory.join(format!("{MEMORY_FILE}-wal")).metadata();
     if wal.is_ok_and(|wal| wal.len() > 0) || !path.is_file() {
         return Err(error);
     }
