@@ -27,16 +27,16 @@ impl SqliteNotes {
     pub(super) fn forget_for_good(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
         let gone = self.take_out_of_file(ids, removal, now).inspect_err(|_| self.state = State::new())?;
         // Also if there is nothing to forget: an earlier call may have been kept from it.
-        let removed = count(&self.connection, REMOVED)?;
-        let is_due = match removal {
-            Removal::AllVersions | Removal::OlderVersions => removed > 0,
-            Removal::ByLimit => {
-                let notes = size(&self.connection)?.notes;
-                removed.unsigned_abs() >= MIN_REMOVED_NOTES.max(notes / REMOVED_PART)
+        let removed = count(&self.connection, REMOVED)?.max(0);
+        match removal {
+            Removal::AllVersions | Removal::OlderVersions if removed > 0 => self.rewrite(removed)?,
+            Removal::ByLimit
+                if removed as u64 >= MIN_REMOVED_NOTES.max(size(&self.connection)?.notes / REMOVED_PART) =>
+            {
+                // If the file cannot be rewritten now, the next removal tries again: a write does not fail by it.
+                let _ = self.rewrite(removed);
             }
-        };
-        if is_due {
-            self.rewrite(removed)?;
+            _ => {}
         }
         self.empty_wal()?;
         Ok(gone)
@@ -47,7 +47,10 @@ impl SqliteNotes {
     /// SQLite zeroes what it deletes where it is. Where it was before other notes came or went, on the same page or on another
     /// one, its bytes stay.
     fn rewrite(&self, removed: i64) -> Result<()> {
-        self.connection.execute_batch("VACUUM")?;
+        self.connection.execute_batch("VACUUM").map_err(|error| {
+            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them: forget once more";
+            NoteError::Io(format!("{message}: {error}"))
+        })?;
         // Another process may have removed more meanwhile.
         self.connection
             .prepare_cached("UPDATE counts SET value = max(value - ?2, 0) WHERE name = ?1")?
