@@ -400,6 +400,7 @@ fn the_hint_of_forget_forgets_what_was_shown() {
     for (options, shown) in [
         (&["--query", "zebra", "--limit", "2"][..], 2),
         (&["--query", "zebra", "--limit", "20"], 10),
+        (&["--query=-zebra", "--limit", "2"], 2),
         (&["--before", "2026-01-05"], 4),
         (&["--before", "1d"], 12),
         (&["--keep", "3"], 9),
