@@ -1306,25 +1306,14 @@ fn a_program_that_crashed_and_was_started_again() {
     let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
     // The stored steps at the crash: the model has answered, and no call was made yet.
     let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
-    for (nth, expected) in [
-        (
-            3,
-            expect![[r#"
-                exact: 2 requests; cut short and run again at 10fecca4
-            "#]],
-        ),
-        (
-            4,
-            expect![[r#"
-                exact: 2 requests; cut short and run again at f852f962
-            "#]],
-        ),
-    ] {
+    for nth in [3, 4] {
         let stored = Session::resume_own(Record::at(whole.as_record().steps()[nth].clone()));
         let turns = if nth == 3 { &[COUNT, DONE][..] } else { &[DONE] };
         let session = run(&record(turns), stored);
         assert_eq!(session.text(), Some("done"));
-        check(&session, &minds(&mute()), expected);
+        // The ids of steps differ each time: the note of the fact is that of this session.
+        let replayed = block_on(session.replay(&minds(&mute()))).expect("a replay").to_string();
+        assert!(replayed.starts_with("exact: 2 requests; cut short and run again at "), "{replayed}");
     }
 }
 
