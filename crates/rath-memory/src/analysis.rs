@@ -15,7 +15,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// The version of these rules. An index that was made by other rules is made anew.
-pub(crate) const ANALYSIS_VERSION: i64 = 1;
+pub(crate) const ANALYSIS_VERSION: i64 = 2;
 
 /// The length from which a term is left out, in bytes: an encoded picture is no word.
 const MAX_TERM_BYTES: usize = 64;

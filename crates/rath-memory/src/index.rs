@@ -54,7 +54,9 @@ impl Index {
             terms.into_iter().for_each(|term| counts.entry(term).or_default().add_beside(halves));
         };
         add_beside(note.said_by.as_deref().unwrap_or_default(), SAID_BY_HALVES);
-        add_beside(note.path.as_str().split_once('/').map_or("", |(_, path)| path), BESIDE_HALVES);
+        // Below `session` is the id of a session: a question that has a part of it is not about that session.
+        let path = note.path.as_str().split_once('/').filter(|(scope, _)| *scope != "session");
+        add_beside(path.map_or("", |(_, path)| path), BESIDE_HALVES);
         add_beside(&date_words(note.at), BESIDE_HALVES);
         NoteTerms { counts, length }
     }

@@ -22,5 +22,7 @@ mod view;
 
 pub use error::{NoteError, Result};
 pub use note::{MAX_ID_BYTES, MAX_TEXT_BYTES, Note, NoteId, NotePath, Source};
+#[cfg(feature = "sqlite")]
+pub use sqlite::MEMORY_FILE;
 pub use store::{Hit, Lookup, NoteStore, Position, Query, QuestionVector, Size};
 pub use vectors::UNRELATED_TEXTS;

@@ -66,7 +66,7 @@ impl Source {
 impl Note {
     /// Makes a note with a random id in `memory://user`.
     pub fn new(text: impl Into<String>) -> Self {
-        Note::with_id(NoteId::random(), NotePath("user".to_owned()), text)
+        Note::with_id(NoteId::random(), NotePath::user(), text)
     }
 
     /// Makes a note with this id. A note whose id is known already is not written again.
@@ -218,6 +218,11 @@ const SCOPES: [&str; 4] = ["user", "agent", "session", "shared"];
 pub struct NotePath(String);
 
 impl NotePath {
+    /// Returns `memory://user`.
+    pub(crate) fn user() -> Self {
+        NotePath("user".to_owned())
+    }
+
     /// Returns true if the path is this one, or begins with its parts.
     pub fn is_under(&self, other: &NotePath) -> bool {
         is_under(&self.0, other)

@@ -94,6 +94,7 @@ pub(crate) fn without(list: &[u8], gone: &[Doc]) -> Option<Vec<u8>> {
 struct Block<'a> {
     first: Doc,
     last: Doc,
+    postings: u8,
     in_text: u8,
     highest: Count,
     data: &'a [u8],
@@ -139,8 +140,9 @@ impl<'a> PostingList<'a> {
                     |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
                 let length = usize::from(u16::from_le_bytes([header[8], header[9]]));
                 let Some((data, rest)) = rest.split_at_checked(length) else { break };
-                let block =
-                    Block { first: number(0), last: number(4), in_text: header[11], highest: Count(header[12]), data };
+                let [postings, in_text, highest] = [header[10], header[11], header[12]];
+                let highest = Count(highest);
+                let block = Block { first: number(0), last: number(4), postings, in_text, highest, data };
                 // In order, so that they can be searched, whatever the file says.
                 if block.last < block.first || blocks.last().is_some_and(|before| before.last >= block.first) {
                     break;
@@ -174,18 +176,21 @@ impl<'a> PostingList<'a> {
         }
     }
 
-    /// Counts the notes up to `last` that have the term in their text.
-    pub(crate) fn count_in_text(&self, last: Doc) -> u32 {
-        let blocks = self.0.iter().take_while(|block| block.first <= last);
-        let counts = blocks.map(|block| match block.last <= last {
-            true => u32::from(block.in_text),
-            false => {
-                let mut count = 0;
-                block.each(|doc, found| count += u32::from(doc <= last && found.in_text() > 0));
-                count
+    /// Counts the notes up to `last` that have the term, and those that have it in their text.
+    pub(crate) fn count_notes(&self, last: Doc) -> (u32, u32) {
+        let (mut notes, mut in_text) = (0, 0);
+        for block in self.0.iter().take_while(|block| block.first <= last) {
+            if block.last <= last {
+                notes += u32::from(block.postings);
+                in_text += u32::from(block.in_text);
+            } else {
+                block.each(|doc, found| {
+                    notes += u32::from(doc <= last);
+                    in_text += u32::from(doc <= last && found.in_text() > 0);
+                });
             }
-        });
-        counts.sum()
+        }
+        (notes, in_text)
     }
 
     /// Returns the highest counts, in a text and beside one.
@@ -261,8 +266,9 @@ mod tests {
             let list = PostingList::parse([bytes.as_slice()]);
             prop_assert_eq!(&list.all(), &postings);
             prop_assert_eq!(&apart, &postings);
-            let expected = postings.iter().filter(|(doc, count)| *doc <= last && count.in_text() > 0).count();
-            prop_assert_eq!(list.count_in_text(last) as usize, expected);
+            let early: Vec<_> = postings.iter().filter(|(doc, _)| *doc <= last).collect();
+            let in_text = early.iter().filter(|(_, count)| count.in_text() > 0).count();
+            prop_assert_eq!(list.count_notes(last), (early.len() as u32, in_text as u32));
         }
 
         #[test]
@@ -286,7 +292,7 @@ mod tests {
             let mut asked = asked;
             asked.sort_unstable();
             list.all();
-            list.count_in_text(7);
+            list.count_notes(7);
             list.find_each(&asked, |_, _| ());
         }
     }

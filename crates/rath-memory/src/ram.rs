@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::note::{Note, NoteId, NotePath, is_under};
 use crate::postings::Doc;
-use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
+use crate::store::{Hit, Lookup, Position, Query, Removal, Shelf, Size};
 use crate::vectors::{Calibration, CodedVector, SignIndex, not_usable};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
@@ -138,9 +138,9 @@ impl Shelf for RamNotes {
         Ok(notes.take(limit).map(|(doc, note)| (Position(*doc), note.clone())).collect())
     }
 
-    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
         let docs: HashSet<Doc> = ids.iter().filter_map(|id| self.ids.get(id)).copied().collect();
-        let docs = with_versions(docs, &self.lifetimes.replaced);
+        let docs = with_versions(docs, &self.lifetimes.replaced, removal);
         let mut gone = Vec::new();
         for doc in &docs {
             if let Some(note) = self.notes.remove(doc) {
@@ -232,12 +232,14 @@ impl Shelf for RamNotes {
     }
 }
 
-/// Adds all versions of these notes, older and newer: an old version must not come back when the new one is forgotten.
-pub(crate) fn with_versions(mut docs: HashSet<Doc>, replaced: &[(Doc, Doc)]) -> HashSet<Doc> {
+/// Adds the versions of these notes that are removed with them.
+///
+/// An older version goes with every one: it must not come back. A newer one stays where only old notes are removed.
+pub(crate) fn with_versions(mut docs: HashSet<Doc>, replaced: &[(Doc, Doc)], removal: Removal) -> HashSet<Doc> {
     loop {
         let before = docs.len();
         for (old, new) in replaced {
-            if docs.contains(old) || docs.contains(new) {
+            if docs.contains(new) || removal == Removal::AllVersions && docs.contains(old) {
                 docs.extend([*old, *new]);
             }
         }

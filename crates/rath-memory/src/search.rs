@@ -7,9 +7,13 @@
 //! 3. The passage: of the best, the notes around each are scored as one text, and that score is added in part: a note in a
 //!    conversation about the question goes before one that has the word by chance.
 //!
+//! What is beside a text - its author, date and path - says which of several notes is meant. It makes no hit alone, unless the question
+//! has nothing else: a note that has terms only there is found if the notes around it have others in their texts.
+//!
 //! All statistics are those of the notes in view, so a search that must not see some notes gives the result, to the last bit, that
 //! it would give if they did not exist.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use crate::docs::{Docs, Visible};
@@ -71,11 +75,12 @@ pub(crate) fn search(
     let candidates = search.candidates(limit.max(MIN_CANDIDATES), scratch);
     scratch.slots.resize(docs.last() as usize + 1, 0);
     let mut found = search.in_context(&candidates, &mut scratch.slots);
-    sort(&mut found);
+    found.sort_unstable_by(|one, other| one.found.order(&other.found));
     found.truncate(limit.max(MIN_PASSAGES));
     search.add_passages(&mut found, &mut scratch.slots);
+    let mut found: Vec<Match> = found.into_iter().filter(|found| found.is_covered).map(|found| found.found).collect();
     // The part of the question that a note has: questions differ in their terms, and scores do not.
-    let asked: f32 = search.terms.iter().map(|term| term.weight * (K1 + 1.0)).sum();
+    let asked = search.asked() * (K1 + 1.0);
     found.iter_mut().for_each(|found| found.score /= asked);
     sort(&mut found);
     found.truncate(limit);
@@ -109,7 +114,20 @@ pub(crate) fn add_similar(
 
 /// Sorts the best first; of two with one score, the newer first.
 fn sort(found: &mut [Match]) {
-    found.sort_unstable_by(|one, other| other.score.total_cmp(&one.score).then(other.doc.cmp(&one.doc)));
+    found.sort_unstable_by(Match::order);
+}
+
+impl Match {
+    fn order(&self, other: &Match) -> Ordering {
+        other.score.total_cmp(&self.score).then(other.doc.cmp(&self.doc))
+    }
+}
+
+/// A note with terms of the question in its context.
+struct InContext {
+    found: Match,
+    /// Its text and those next to it have enough of the question. Otherwise its passage has to have it.
+    is_covered: bool,
 }
 
 /// One term of a question.
@@ -117,22 +135,46 @@ struct Term<'a, 'b> {
     list: &'a PostingList<'b>,
     /// The weight of the term: the rarer, the more it says.
     weight: f32,
+    /// The weight of the term beside a text: names and dates are beside many texts that do not have them. A candidate is found by
+    /// it; which of several is best is said by the other, since they differ in whom and when they are about.
+    beside_weight: f32,
+    /// A note in view has the term beside its text only.
+    is_beside: bool,
     /// The most that the term adds to the score of a note.
     most: f32,
 }
 
 impl<'a, 'b> Term<'a, 'b> {
     fn new(list: &'a PostingList<'b>, visible: &Visible, count: f32) -> Self {
-        let mut with_term = list.count_in_text(visible.last);
+        let (mut with_term, mut in_text) = list.count_notes(visible.last);
         let without: Vec<Doc> = visible.without.iter().take_while(|doc| **doc <= visible.last).copied().collect();
         // A damaged file may have counted others.
-        list.find_each(&without, |_, count| with_term = with_term.saturating_sub(u32::from(count.in_text() > 0)));
-        list.find_each(&visible.also, |_, count| with_term += u32::from(count.in_text() > 0));
-        let with_term = with_term as f32;
-        let weight = (1.0 + (count - with_term + 0.5).max(0.0) / (with_term + 0.5)).ln();
+        list.find_each(&without, |_, count| {
+            with_term = with_term.saturating_sub(1);
+            in_text = in_text.saturating_sub(u32::from(count.in_text() > 0));
+        });
+        list.find_each(&visible.also, |_, count| {
+            with_term += 1;
+            in_text += u32::from(count.in_text() > 0);
+        });
+        let weight = |notes: u32| (1.0 + (count - notes as f32 + 0.5).max(0.0) / (notes as f32 + 0.5)).ln();
+        let mut term = Term {
+            list,
+            weight: weight(in_text),
+            beside_weight: weight(with_term),
+            is_beside: with_term > in_text,
+            most: 0.0,
+        };
         let highest = list.highest();
-        let most = weight * saturate(f32::from(highest.in_text()) / (1.0 - B) + beside(highest));
-        Term { list, weight, most }
+        term.most = term.candidate_score(f32::from(highest.in_text()) / (1.0 - B), highest);
+        term
+    }
+
+    /// Returns the score as a candidate of a note with these occurrences in its text, and with this count beside it.
+    fn candidate_score(&self, in_text: f32, count: Count) -> f32 {
+        // A term that nearly every one of very many notes has weighs nothing.
+        let part = self.beside_weight / self.weight.max(f32::MIN_POSITIVE);
+        self.weight * saturate(in_text + beside(count) * part)
     }
 }
 
@@ -215,7 +257,7 @@ impl Search<'_, '_> {
     }
 
     fn own_score(&self, term: &Term<'_, '_>, doc: Doc, count: Count) -> f32 {
-        term.weight * saturate(f32::from(count.in_text()) / self.length_norm(doc) + beside(count))
+        term.candidate_score(f32::from(count.in_text()) / self.length_norm(doc), count)
     }
 
     /// Returns what an occurrence in a text of this length is divided by.
@@ -223,8 +265,13 @@ impl Search<'_, '_> {
         1.0 - B + B * f32::from(self.docs.get(doc).length) / self.mean_length
     }
 
+    /// Returns the weight of the question.
+    fn asked(&self) -> f32 {
+        self.terms.iter().map(|term| term.weight).sum()
+    }
+
     /// Scores the candidates and the notes next to them, each with its neighbours.
-    fn in_context(&self, candidates: &[Doc], slots: &mut [u32]) -> Vec<Match> {
+    fn in_context(&self, candidates: &[Doc], slots: &mut [u32]) -> Vec<InContext> {
         const REACH: usize = NEIGHBOUR_WEIGHTS.len();
         let mut scored = DocSet::new(slots);
         for doc in candidates {
@@ -237,23 +284,27 @@ impl Search<'_, '_> {
         scored.iter().for_each(|doc| read.insert(*doc));
         around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
         let counts = self.counts(read.finish(), slots);
-        let asked: f32 = self.terms.iter().map(|term| term.weight).sum();
+        let least = self.asked() * MIN_COVERAGE;
+        let is_about_beside = self.terms.iter().all(|term| term.is_beside);
         let mut found = Vec::new();
         for (doc, around) in scored.into_iter().zip(&around) {
-            let (mut score, mut covered, mut has_words) = (0.0, 0.0, false);
+            let (mut score, mut covered, mut has_words, mut has_text) = (0.0, 0.0, false, is_about_beside);
             for (at, term) in self.terms.iter().enumerate() {
-                let own = counts.in_text(doc, at) + beside(counts.count(doc, at));
-                has_words |= own > 0.0;
-                let occurrences = around
+                let own = counts.in_text(doc, at);
+                let beside = beside(counts.count(doc, at));
+                let in_text = around
                     .iter()
                     .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));
-                if occurrences > 0.0 {
-                    score += term.weight * saturate(occurrences);
-                    covered += term.weight;
+                has_words |= own > 0.0 || is_about_beside && beside > 0.0;
+                has_text |= in_text > 0.0;
+                if in_text + beside > 0.0 {
+                    score += term.weight * saturate(in_text + beside);
+                    covered += if in_text > 0.0 { term.weight } else { term.beside_weight };
                 }
             }
-            if covered > 0.0 && covered >= asked * MIN_COVERAGE {
-                found.push(Match { doc, score, has_words, similarity: None });
+            if score > 0.0 && (covered >= least || !has_text) {
+                let found_here = Match { doc, score, has_words, similarity: None };
+                found.push(InContext { found: found_here, is_covered: has_text });
             }
         }
         counts.clear();
@@ -261,14 +312,15 @@ impl Search<'_, '_> {
     }
 
     /// Adds to each note a part of the score of the passage around it.
-    fn add_passages(&self, found: &mut [Match], slots: &mut [u32]) {
-        let around: Vec<Around<PASSAGE_REACH>> = found.iter().map(|found| self.around(found.doc)).collect();
+    fn add_passages(&self, found: &mut [InContext], slots: &mut [u32]) {
+        let around: Vec<Around<PASSAGE_REACH>> = found.iter().map(|found| self.around(found.found.doc)).collect();
         let mut read = DocSet::new(slots);
-        found.iter().for_each(|found| read.insert(found.doc));
+        found.iter().for_each(|found| read.insert(found.found.doc));
         around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
         let counts = self.counts(read.finish(), slots);
         let mean_length = self.mean_length * (2 * PASSAGE_REACH + 1) as f32;
-        for (found, around) in found.iter_mut().zip(&around) {
+        let least = self.asked() * MIN_COVERAGE;
+        for (InContext { found, is_covered }, around) in found.iter_mut().zip(&around) {
             // A note without a thread is its own passage, and has its score already.
             if around.iter().next().is_none() {
                 continue;
@@ -276,12 +328,14 @@ impl Search<'_, '_> {
             let passage = || around.iter().map(|(_, doc)| doc).chain([found.doc]);
             let length: f32 = passage().map(|doc| f32::from(self.docs.get(doc).length)).sum();
             let norm = 1.0 - PASSAGE_B + PASSAGE_B * length / mean_length;
-            let mut score = 0.0;
+            let (mut score, mut covered) = (0.0, 0.0);
             for (at, term) in self.terms.iter().enumerate() {
                 let occurrences: u32 = passage().map(|doc| u32::from(counts.count(doc, at).in_text())).sum();
                 score += term.weight * saturate(occurrences as f32 / norm);
+                covered += if occurrences > 0 { term.weight } else { 0.0 };
             }
             found.score += PASSAGE_WEIGHT * score;
+            *is_covered |= covered > 0.0 && covered >= least;
         }
         counts.clear();
     }

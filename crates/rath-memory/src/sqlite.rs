@@ -4,8 +4,8 @@
 //! with the postings of a range of notes; the notes after the last segment are indexed in memory by each process. So a note is
 //! written without an index, and a process starts by reading the segments' facts and at most a few thousand notes.
 //!
-//! Forgotten notes are overwritten: SQLite zeroes what it deletes, the postings of the note are taken out of its segment, and the
-//! WAL is emptied.
+//! Forgotten notes are overwritten: SQLite zeroes what it deletes, the postings of the note are taken out of its segment, all pages
+//! are written anew, and the WAL is emptied.
 
 mod forget;
 mod schema;
@@ -15,15 +15,17 @@ mod vectors;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+pub use self::schema::MEMORY_FILE;
 use self::vectors::LoadedModels;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, Rows, Transaction, TransactionBehavior, params};
 
 use crate::docs::{DocFacts, FACTS_BYTES};
 use crate::error::{NoteError, Result};
 use crate::index::Index;
 use crate::note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source, is_under};
 use crate::postings::{Doc, MAX_DOC};
-use crate::store::{Hit, Lookup, Position, Query, Shelf, Size};
+use crate::store::{Hit, Lookup, Position, Query, Removal, Shelf, Size};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 
 /// Notes in a SQLite database.
@@ -91,6 +93,11 @@ impl State {
         if changes == self.changes && newest_note(transaction)? <= self.last {
             return Ok(());
         }
+        // The index was removed, to be made anew.
+        let mut newest = transaction.prepare_cached("SELECT coalesce(max(last), 0) FROM segments")?;
+        if newest.query_row([], |row| row.get::<_, i64>(0))? < i64::from(self.segmented) {
+            *self = State::new();
+        }
         self.take_out_forgotten(transaction)?;
         self.load_segments(transaction)?;
         self.load_recent(transaction)?;
@@ -120,7 +127,7 @@ impl State {
     /// Makes the postings in memory anew: those of the notes after `segmented`.
     fn index_recent_anew(&mut self, transaction: &Transaction<'_>, segmented: Doc) -> Result<()> {
         self.index.take_recent();
-        for (doc, note, _) in self.read_notes(transaction, segmented, self.last)? {
+        for StoredNote { doc, note, .. } in self.read_notes(transaction, segmented, self.last)? {
             self.index.add_postings(doc, self.index.analyze(&note));
         }
         Ok(())
@@ -167,7 +174,7 @@ impl State {
     fn load_recent(&mut self, transaction: &Transaction<'_>) -> Result<()> {
         let notes = self.read_notes(transaction, self.last, Doc::MAX)?;
         let old_last = self.last;
-        for (doc, note, facts) in notes {
+        for StoredNote { doc, note, facts, .. } in notes {
             let terms = self.index.analyze(&note);
             self.index.docs.insert(doc, DocFacts { length: terms.length, ..facts });
             self.index.add_postings(doc, terms);
@@ -176,16 +183,15 @@ impl State {
         self.load_lifetimes(transaction, old_last, self.last)
     }
 
-    /// Reads the notes after `after`, up to `last`, with their facts but for the length.
-    fn read_notes(&self, transaction: &Transaction<'_>, after: Doc, last: Doc) -> Result<Vec<(Doc, Note, DocFacts)>> {
+    /// Reads the notes after `after`, up to `last`.
+    fn read_notes(&self, transaction: &Transaction<'_>, after: Doc, last: Doc) -> Result<Vec<StoredNote>> {
         let sql = format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc > ?1 AND n.doc <= ?2 ORDER BY n.doc");
         let mut query = transaction.prepare_cached(&sql)?;
-        let mut rows = query.query([after, last])?;
-        let mut names = Names::new(transaction);
         let mut notes = Vec::new();
-        while let Some(row) = rows.next()? {
-            notes.push(names.note(row)?);
-        }
+        Names::new(transaction).each_note(query.query([after, last])?, after, |stored| {
+            notes.push(stored);
+            true
+        })?;
         Ok(notes)
     }
 
@@ -196,7 +202,9 @@ impl State {
         )?;
         let mut rows = query.query([after, last])?;
         while let Some(row) = rows.next()? {
-            let (doc, expires, old): (Doc, Option<i64>, Option<Doc>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let doc: Doc = row.get(0)?;
+            // What is damaged is as if it were not there: the other notes are found.
+            let (expires, old): (Option<i64>, Option<Doc>) = (row.get(1).unwrap_or(None), row.get(2).unwrap_or(None));
             self.lifetimes.expiring.extend(expires.map(|expires| (expires, doc)));
             self.lifetimes.replaced.extend(old.map(|old| (old, doc)));
         }
@@ -280,10 +288,10 @@ impl Shelf for SqliteNotes {
                 if hits.is_full() {
                     break;
                 }
-                let mut rows = read.query([found.doc])?;
-                if let Some(row) = rows.next()? {
-                    hits.add(names.note(row)?.1, found);
-                }
+                names.each_note(read.query([found.doc])?, 0, |stored| {
+                    hits.add(stored.note, found);
+                    false
+                })?;
             }
             Ok(hits.finish())
         })
@@ -292,8 +300,13 @@ impl Shelf for SqliteNotes {
     fn read(&mut self, id: &NoteId) -> Result<Lookup> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
         let mut read = transaction.prepare_cached(&format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.id = ?1"))?;
-        if let Some(row) = read.query([id.as_str()])?.next()? {
-            return Ok(Lookup::Note(Box::new(Names::new(&transaction).note(row)?.1)));
+        let mut note = None;
+        Names::new(&transaction).each_note(read.query([id.as_str()])?, 0, |stored| {
+            note = Some(stored.note);
+            false
+        })?;
+        if let Some(note) = note {
+            return Ok(Lookup::Note(Box::new(note)));
         }
         let mut forgotten = transaction.prepare_cached("SELECT at FROM forgotten WHERE id = ?1")?;
         let at = forgotten.query_row([id.as_str()], |row| row.get(0)).optional()?;
@@ -304,21 +317,21 @@ impl Shelf for SqliteNotes {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
         let sql = format!("SELECT {NOTE_COLUMNS} FROM notes n WHERE n.doc > ?1 ORDER BY n.doc");
         let mut read = transaction.prepare_cached(&sql)?;
-        let mut rows = read.query([after.0])?;
-        let mut names = Names::new(&transaction);
         let mut notes = Vec::new();
-        while notes.len() < limit {
-            let Some(row) = rows.next()? else { break };
-            let (doc, note, _) = names.note(row)?;
+        if limit == 0 {
+            return Ok(notes);
+        }
+        Names::new(&transaction).each_note(read.query([after.0])?, after.0, |StoredNote { doc, note, .. }| {
             if under.is_empty() || under.iter().any(|under| note.path.is_under(under)) {
                 notes.push((Position(doc), note));
             }
-        }
+            notes.len() < limit
+        })?;
         Ok(notes)
     }
 
-    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        self.forget_for_good(ids, now)
+    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        self.forget_for_good(ids, removal, now)
     }
 
     fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
@@ -351,7 +364,7 @@ impl Shelf for SqliteNotes {
         while let Some(row) = rows.next()? {
             size = Size { notes: size.notes + 1, bytes: size.bytes + u64::from(row.get::<_, u32>(1)?) };
             if size.exceeds(most) {
-                beyond.push(row.get::<_, String>(0)?.parse()?);
+                beyond.extend(row.get::<_, String>(0)?.parse::<NoteId>().ok());
             }
         }
         Ok(beyond)
@@ -382,8 +395,8 @@ impl SqliteNotes {
     fn ids_where(&self, condition: &str, value: impl rusqlite::ToSql) -> Result<Vec<NoteId>> {
         let mut query =
             self.connection.prepare_cached(&format!("SELECT id FROM notes WHERE {condition} ORDER BY doc"))?;
-        let ids = query.query_map([value], |row| row.get::<_, String>(0))?;
-        ids.map(|id| id?.parse()).collect()
+        let ids = query.query_map([value], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 }
 
@@ -419,6 +432,16 @@ fn view_request(transaction: &Transaction<'_>, query: &Query, last: Doc) -> Resu
 const NOTE_COLUMNS: &str =
     "n.doc, n.id, n.path, n.session, n.thread, n.before, n.at, n.expires, n.replaces, n.said_by, n.steps, n.text";
 
+/// A row of the table of notes.
+struct StoredNote {
+    doc: Doc,
+    note: Note,
+    /// The facts about the note but for its length.
+    facts: DocFacts,
+    /// A part of the row cannot be read, and is left out or replaced: the note can be seen and forgotten all the same.
+    is_damaged: bool,
+}
+
 /// The texts that have numbers, as far as they were looked up.
 struct Names<'a> {
     transaction: &'a Transaction<'a>,
@@ -431,13 +454,13 @@ impl<'a> Names<'a> {
         Names { transaction, texts: HashMap::new(), numbers: HashMap::new() }
     }
 
-    fn text(&mut self, number: u32) -> Result<String> {
+    fn text(&mut self, number: u32) -> Result<Option<String>> {
         if let Some(text) = self.texts.get(&number) {
-            return Ok(text.clone());
+            return Ok(Some(text.clone()));
         }
         let mut query = self.transaction.prepare_cached("SELECT text FROM names WHERE name = ?1")?;
-        let text: String = query.query_row([number], |row| row.get(0))?;
-        self.texts.insert(number, text.clone());
+        let text: Option<String> = query.query_row([number], |row| row.get(0)).optional()?;
+        self.texts.extend(text.iter().map(|text| (number, text.clone())));
         Ok(text)
     }
 
@@ -463,31 +486,59 @@ impl<'a> Names<'a> {
         Ok(number)
     }
 
-    /// Reads a row with [`NOTE_COLUMNS`].
-    fn note(&mut self, row: &Row<'_>) -> Result<(Doc, Note, DocFacts)> {
-        let (path, session, thread): (u32, u32, u32) = (row.get(2)?, row.get(3)?, row.get(4)?);
-        let text = row.get_ref(11)?.as_str().map_err(|error| NoteError::Damaged(error.to_string()))?;
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(NoteError::Damaged("the text of a note is damaged".to_owned()));
+    /// Calls `visit` with each note of rows with [`NOTE_COLUMNS`], in the order of their numbers, until it returns false.
+    ///
+    /// A row that names no note is left out, and so is one that is not in order: the pages of a damaged file may lead in a circle.
+    fn each_note(&mut self, mut rows: Rows<'_>, after: Doc, mut visit: impl FnMut(StoredNote) -> bool) -> Result<()> {
+        let mut before = after;
+        while let Some(row) = rows.next()? {
+            let Some(stored) = self.note(row)?.filter(|stored| stored.doc > before) else { continue };
+            before = stored.doc;
+            if !visit(stored) {
+                break;
+            }
         }
-        let mut note =
-            Note::with_id(row.get::<_, String>(1)?.parse()?, self.text(path)?.parse()?, text).at(row.get(6)?);
-        note.expires = row.get(7)?;
-        note.replaces = row.get::<_, Option<String>>(8)?.map(|id| id.parse()).transpose()?;
-        note.said_by = row.get(9)?;
-        if thread != 0 {
-            note.thread = Some(self.text(thread)?);
+        Ok(())
+    }
+
+    fn note(&mut self, row: &Row<'_>) -> Result<Option<StoredNote>> {
+        let doc = row.get::<_, Doc>(0).ok().filter(|doc| (1..=MAX_DOC).contains(doc));
+        let id = row.get::<_, String>(1).ok().and_then(|id| id.parse().ok());
+        let (Some(doc), Some(id)) = (doc, id) else { return Ok(None) };
+        let (bytes, mut is_damaged) = match row.get_ref(11)? {
+            ValueRef::Text(bytes) => (bytes, bytes.is_empty()),
+            ValueRef::Blob(bytes) => (bytes, true),
+            _ => (&[][..], true),
+        };
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT_BYTES)]);
+        is_damaged |= text.as_bytes() != bytes;
+        let mut numbers = [0; 4];
+        for (number, column) in numbers.iter_mut().zip(2..) {
+            *number = row.get(column).unwrap_or_else(|_| {
+                is_damaged = true;
+                0
+            });
         }
-        if session != 0 {
-            let steps: Option<String> = row.get(10)?;
+        let [path, session, thread, before] = numbers;
+        let path_text = self.text(path)?.and_then(|path| path.parse().ok());
+        is_damaged |= path_text.is_none();
+        let mut note = Note::with_id(id, path_text.unwrap_or_else(NotePath::user), text);
+        let (at, said_by) = (row.get(6), row.get(9));
+        // These are in the index too.
+        is_damaged |= at.is_err() || said_by.is_err();
+        (note.at, note.said_by) = (at.unwrap_or_default(), said_by.unwrap_or_default());
+        note.expires = row.get(7).unwrap_or_default();
+        note.replaces = row.get::<_, Option<String>>(8).unwrap_or_default().and_then(|id| id.parse().ok());
+        note.thread = if thread == 0 { None } else { self.text(thread)? };
+        if session != 0
+            && let Some(session) = self.text(session)?
+        {
+            let steps: Option<String> = row.get(10).unwrap_or_default();
             let steps = steps.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-            note.source = Some(Source::new(self.text(session)?, steps));
+            note.source = Some(Source::new(session, steps));
         }
-        let doc: Doc = row.get(0)?;
-        if !(1..=MAX_DOC).contains(&doc) {
-            return Err(NoteError::Damaged("the number of a note is damaged".to_owned()));
-        }
-        Ok((doc, note, DocFacts { length: 0, before: row.get(5)?, session, path }))
+        let facts = DocFacts { length: 0, before, session, path };
+        Ok(Some(StoredNote { doc, note, facts, is_damaged }))
     }
 }
 

@@ -187,13 +187,24 @@ pub enum Lookup {
     Unknown,
 }
 
+/// The extent of a removal of notes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// The notes and all their versions. The files hold nothing of them afterwards.
+    AllVersions,
+    /// The notes and the versions before them. The files hold nothing of them afterwards.
+    OlderVersions,
+    /// The notes and the versions before them. Bytes of them may stay in the files until more are removed.
+    ByLimit,
+}
+
 /// A place that notes are stored in.
 pub(crate) trait Shelf: Send {
     fn remember(&mut self, notes: &[Note]) -> Result<Position>;
     fn recall(&mut self, query: &Query) -> Result<Vec<Hit>>;
     fn read(&mut self, id: &NoteId) -> Result<Lookup>;
     fn list(&mut self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>>;
-    fn forget(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>>;
+    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>>;
     fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>>;
     fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>>;
     fn expired(&mut self, now: i64) -> Result<Vec<NoteId>>;
@@ -248,31 +259,39 @@ impl NoteStore {
 
     /// Removes notes and all their versions for good, and returns the ids of those that existed.
     ///
-    /// Neither the files nor the index hold any of their text afterwards.
+    /// Neither the files nor the index hold any of their text afterwards, nor of notes that were removed before.
     pub fn forget(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        self.shelf().forget(ids, now)
+        self.shelf().forget(ids, Removal::AllVersions, now)
     }
 
-    /// Removes all notes of a session for good.
+    /// Removes notes and the versions before them for good, and returns the ids of those that existed. Their new versions stay.
+    pub fn forget_with_older(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+        self.shelf().forget(ids, Removal::OlderVersions, now)
+    }
+
+    /// Removes all notes of a session for good, with all their versions.
     pub fn forget_session(&self, session: &str, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
         let ids = shelf.of_session(session)?;
-        shelf.forget(&ids, now)
+        shelf.forget(&ids, Removal::AllVersions, now)
     }
 
-    /// Removes all notes for good that were said before a time.
+    /// Removes all notes for good that were said before a time. New versions that were said later stay.
     pub fn forget_before(&self, micros: i64, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
         let ids = shelf.said_before(micros)?;
-        shelf.forget(&ids, now)
+        shelf.forget(&ids, Removal::OlderVersions, now)
     }
 
-    /// Removes all notes for good whose time is over.
+    /// Removes all notes whose time is over, and the versions before them.
+    ///
+    /// Bytes of them may stay in the files until 64 notes, or an eighth of all, are removed in this way. [`forget`](Self::forget)
+    /// removes them at once, also if it is called without notes.
     pub fn forget_expired(&self, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
         let ids = shelf.expired(now)?;
         // Every write comes here, and forgetting reads the index and empties the log.
-        if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, now) }
+        if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, Removal::ByLimit, now) }
     }
 
     /// Returns the number of notes, and of the bytes of their texts.
@@ -280,14 +299,16 @@ impl NoteStore {
         self.shelf().size()
     }
 
-    /// Removes the oldest notes for good until the rest has at most this size.
+    /// Removes the oldest notes, and the versions before them, until the rest has at most this size.
+    ///
+    /// Bytes of them may stay in the files for a while, as after [`forget_expired`](Self::forget_expired).
     pub fn forget_beyond(&self, most: Size, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
         if !shelf.size()?.exceeds(most) {
             return Ok(Vec::new());
         }
         let ids = shelf.oldest_beyond(most)?;
-        shelf.forget(&ids, now)
+        shelf.forget(&ids, Removal::ByLimit, now)
     }
 
     /// Returns the names of the models whose vectors this store can hold.

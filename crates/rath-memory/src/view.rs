@@ -35,20 +35,19 @@ impl Lifetimes {
             0 => Vec::new(),
             session => docs.of_session(session).into_iter().filter(|doc| !request.own.contains(doc)).collect(),
         };
-        let expired = self.expiring.iter().filter(|(expires, _)| *expires <= request.now);
-        without.extend(expired.map(|(_, doc)| *doc));
-        without.extend(request.paths.iter().flat_map(|paths| docs.not_under(paths)));
+        without.sort_unstable();
         let mut also: Vec<Doc> = request.own.iter().filter(|doc| **doc > request.last).copied().collect();
         also.sort_unstable();
-        without.sort_unstable();
-        also.retain(|doc| without.binary_search(doc).is_err());
         let mut visible = Visible { last: request.last, without, also };
-        let replaced: Vec<Doc> =
+        // A version that is known replaces the one before it, also once its time is over and where another path is asked for.
+        let hidden: Vec<Doc> =
             self.replaced.iter().filter(|(_, new)| visible.contains(docs, *new)).map(|(old, _)| *old).collect();
-        visible.without.extend(&replaced);
+        let expired = self.expiring.iter().filter(|(expires, _)| *expires <= request.now);
+        let hidden = hidden.into_iter().chain(expired.map(|(_, doc)| *doc));
+        visible.without.extend(hidden.chain(request.paths.iter().flat_map(|paths| docs.not_under(paths))));
         visible.without.sort_unstable();
         visible.without.dedup();
-        visible.also.retain(|doc| !replaced.contains(doc));
+        visible.also.retain(|doc| visible.without.binary_search(doc).is_err());
         visible
     }
 

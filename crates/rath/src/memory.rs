@@ -154,9 +154,11 @@ impl IntoIterator for NotePage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forget {
-    /// Notes by their ids.
+    /// Notes by their ids, with all their versions.
     Notes(Vec<NoteId>),
-    /// All notes of a session.
+    /// Notes by their ids, with the versions before them. Their new versions stay, as they do below.
+    WithOlder(Vec<NoteId>),
+    /// All notes of a session, with all their versions.
     OfSession(String),
     /// All notes that were said before a time, in microseconds since 1970.
     SaidBefore(i64),
@@ -265,7 +267,7 @@ pub trait MemoryBackend: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<NotePage, MemoryError>> + Send;
 
-    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    /// Removes notes for good, with the versions of them that go with them, and returns the ids of those that existed.
     fn forget(&self, what: &Forget) -> impl Future<Output = Result<Vec<NoteId>, MemoryError>> + Send;
 }
 
@@ -388,7 +390,7 @@ impl Memory {
         self.forget_where(&Forget::Notes(ids.to_vec())).await
     }
 
-    /// Removes notes and all their versions for good, and returns the ids of those that existed.
+    /// Removes notes for good, and returns the ids of those that existed.
     pub async fn forget_where(&self, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
         self.0.forget(what).await
     }

@@ -7,6 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read};
 use std::str::FromStr;
 
+use rath::BranchId;
 use rath::interchange::parse_time;
 use rath::memory::{Hit, Note, NoteId, NotePath, Query};
 use rath::record::Timestamp;
@@ -79,7 +80,7 @@ async fn list(args: &ListArgs) -> CommandResult {
     })
     .await?;
     match args.json {
-        true => output::data(|out| notes.iter().try_for_each(|note| output::json_line(out, &NoteJson::new(note))))?,
+        true => output::data(|out| notes.iter().try_for_each(|note| output::json_line(out, &PrintedNote::new(note))))?,
         false => {
             let (now, replaced) =
                 (now(), notes.iter().filter_map(|note| note.replaces.clone()).collect::<HashSet<_>>());
@@ -125,6 +126,9 @@ async fn remember(args: &RememberArgs) -> CommandResult {
     let by = args.by.clone().map(|name| memories::plain("by", name)).transpose();
     note.said_by = by.map_err(|message| usage(message, "`--by` is a name"))?.map(hide_secrets);
     note.expires = args.expires.as_ref().map(Moment::ahead);
+    if note.expires.is_some_and(|expires| expires <= now()) {
+        return Err(usage("`--expires` is in the past".to_owned(), "write an age such as 30d, or a date to come"));
+    }
     memories::refuse_secrets(&note).map_err(|message| usage(message, "write it in the text, where it is hidden"))?;
     // Before the memory is created.
     note.check().map_err(|error| {
@@ -180,8 +184,40 @@ struct HitJson {
     has_words: bool,
     similarity: Option<f32>,
     #[serde(flatten)]
-    note: NoteJson,
+    note: PrintedNote,
     duplicates: Vec<String>,
+}
+
+/// A note as JSON, with the session and the step that `rath show` opens.
+#[derive(serde::Serialize)]
+struct PrintedNote {
+    #[serde(flatten)]
+    note: NoteJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<Origin>,
+}
+
+#[derive(serde::Serialize)]
+struct Origin {
+    session: String,
+    step: String,
+}
+
+impl PrintedNote {
+    fn new(note: &Note) -> Self {
+        let origin = |note: &Note| {
+            let source = note.source.as_ref()?;
+            let session = branch(note).map_or_else(|| source.session.clone(), |branch| branch.to_string());
+            Some(Origin { session, step: source.steps.first()?.clone() })
+        };
+        PrintedNote { note: NoteJson::new(note), from: origin(note) }
+    }
+}
+
+/// Returns the branch on which a session made a note: its source names the branch that the session began with.
+fn branch(note: &Note) -> Option<BranchId> {
+    note.source.as_ref()?;
+    note.thread.as_ref()?.split('/').next()?.parse().ok()
 }
 
 async fn recall(args: &RecallArgs) -> CommandResult {
@@ -196,7 +232,7 @@ async fn recall(args: &RecallArgs) -> CommandResult {
             score: hit.score,
             has_words: hit.has_words,
             similarity: hit.similarity,
-            note: NoteJson::new(&hit.note),
+            note: PrintedNote::new(&hit.note),
             duplicates: hit.duplicates.iter().map(NoteId::to_string).collect(),
         };
         output::data(|out| output::json_line(out, &hits.iter().map(json).collect::<Vec<_>>()))?;
@@ -273,7 +309,7 @@ async fn read(args: &ReadArgs) -> CommandResult {
         }
     };
     if args.json {
-        output::data(|out| output::json_line(out, &NoteJson::new(&note)))?;
+        output::data(|out| output::json_line(out, &PrintedNote::new(&note)))?;
         return Ok(Exit::Success);
     }
     let time = |micros: i64| output::minute(Timestamp(micros));

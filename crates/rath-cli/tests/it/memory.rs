@@ -400,6 +400,7 @@ fn the_hint_of_forget_forgets_what_was_shown() {
     for (options, shown) in [
         (&["--query", "zebra", "--limit", "2"][..], 2),
         (&["--query", "zebra", "--limit", "20"], 10),
+        (&["--query=-zebra", "--limit", "2"], 2),
         (&["--before", "2026-01-05"], 4),
         (&["--before", "1d"], 12),
         (&["--keep", "3"], 9),
@@ -505,4 +506,106 @@ fn a_secret_is_stored_in_no_part_of_a_note() {
     let files = std::fs::read_dir(folder.path().join(".rath/memory")).expect("files");
     let bytes: Vec<u8> = files.flat_map(|file| std::fs::read(file.expect("a file").path()).expect("read")).collect();
     assert!(!String::from_utf8_lossy(&bytes).contains(secret));
+}
+
+/// Imports notes, and returns the ids that are left after a command, with its exit code.
+fn left_after(notes: &[Value], args: &[&str]) -> (String, Option<i32>) {
+    let folder = rath_test_support::temp_dir();
+    let lines: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    assert!(import(folder.path(), lines.as_bytes()).status.success());
+    let code = crate::rath(folder.path(), &[&["memory"], args].concat()).status.code();
+    let left = json_lines(&crate::rath(folder.path(), &["memory", "ls", "--json"]));
+    let left: Vec<&str> = left.iter().filter_map(|note| note["id"].as_str()).collect();
+    (left.join(" "), code)
+}
+
+#[test]
+fn forgetting_by_a_question_leaves_no_copy_of_a_text() {
+    let copies =
+        (0..40).map(|nth| json!({"id": format!("c{nth}"), "text": "a zebra sleeps", "thread": format!("t{nth}")}));
+    let others = [json!({"id": "o", "text": "a zebra runs"}), json!({"id": "p", "text": "a plant"})];
+    let notes: Vec<Value> = copies.chain(others).collect();
+    assert_eq!(
+        left_after(&notes, &["forget", "--query", "zebra sleeps", "--limit", "1", "--yes"]),
+        ("o p".to_owned(), Some(0))
+    );
+}
+
+/// The session of a note is the one that its fork and its merge began with; they are named by their own ids.
+#[test]
+fn a_fork_is_a_session_whose_notes_are_forgotten_and_cited() {
+    let [root, fork] = ["0197f3a2-8c1d-7e44-b1f0-2023a97c11d5", "0197f3a2-9999-7e44-b1f0-2023a97c11d6"];
+    let source = json!({"session": root, "steps": ["ab12"]});
+    let notes = [
+        json!({"id": "root", "text": "one", "thread": root, "source": source}),
+        json!({"id": "fork", "text": "two", "thread": fork, "source": source}),
+        json!({"id": "fact", "text": "three", "thread": format!("{fork}/ab12"), "source": source}),
+        json!({"id": "other", "text": "four", "thread": fork}),
+    ];
+    for (session, left, code) in [
+        (fork, "root other", 0),
+        ("c11d6", "root other", 0),
+        (root, "other", 0),
+        ("0197f3a2", "root fork fact other", 1),
+        ("0197dddd", "root fork fact other", 1),
+    ] {
+        let wanted = (left.to_owned(), Some(code));
+        assert_eq!(left_after(&notes, &["forget", "--session", session, "--yes"]), wanted, "{session}");
+    }
+    let folder = rath_test_support::temp_dir();
+    assert!(import(folder.path(), notes.map(|note| format!("{note}\n")).concat().as_bytes()).status.success());
+    let cited: Vec<Value> = [&["ls", "--json"][..], &["read", "fork", "--json"]]
+        .iter()
+        .flat_map(|args| json_lines(&crate::rath(folder.path(), &[&["memory"], *args].concat())))
+        .map(|note| note["from"].clone())
+        .collect();
+    let from = |session: &str| json!({"session": session, "step": "ab12"});
+    assert_eq!(cited, [from(root), from(fork), from(fork), Value::Null, from(fork)]);
+    let recalled = json_lines(&crate::rath(folder.path(), &["memory", "recall", "three", "--json"]));
+    assert_eq!(recalled[0][0]["from"], from(fork));
+}
+
+#[test]
+fn a_limit_on_age_or_number_keeps_newer_versions() {
+    let notes = [
+        json!({"id": "v1", "text": "port 80", "at": "2026-01-01", "expires": "2026-01-02"}),
+        json!({"id": "v2", "text": "port 81", "at": "2026-02-01", "replaces": "v1"}),
+    ];
+    for (args, left) in [
+        (&["--before", "2026-01-15"][..], "v2"),
+        (&["--keep", "1"], "v2"),
+        (&["--expired"], "v2"),
+        (&["--query", "80"], ""),
+    ] {
+        let args = [&["forget", "--yes"], args].concat();
+        assert_eq!(left_after(&notes, &args), (left.to_owned(), Some(0)), "{args:?}");
+    }
+}
+
+#[test]
+fn what_is_over_before_it_begins_is_no_note_and_a_byte_order_mark_is_no_text() {
+    let folder = rath_test_support::temp_dir();
+    assert!(import(folder.path(), b"\xef\xbb\xbf{\"text\": \"one\"}\n{\"text\": \"two\"}\n").status.success());
+    let remember = ["memory", "remember", "late", "--expires", "2001-01-01"];
+    let output = crate::rath(folder.path(), &remember);
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().next(), Some("error: `--expires` is in the past"));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(json_lines(&crate::rath(folder.path(), &["memory", "ls", "--json"])).len(), 2);
+}
+
+/// A memory that is named is wanted: the run does not begin without it.
+#[test]
+fn a_memory_that_cannot_be_opened_is_an_error_before_anything_starts() {
+    for_each_store("{\"text\": \"Hello.\"}", |fixture| {
+        std::fs::create_dir_all(fixture.path("bad")).expect("a directory");
+        std::fs::write(fixture.path("bad/notes.db"), "no database, but a text of some length").expect("written");
+        let model = ["--model", "script:script.jsonl", "--sandbox", "none", "--memory", "local:bad"];
+        let output = fixture.rath(&[&["run", "Hi"], &model[..]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && errors.starts_with("error: ") && errors.contains("bad/notes.db"),
+            "{errors}"
+        );
+        assert_eq!(fixture.out(&["ls", "--json"]), "");
+    });
 }

@@ -6,27 +6,59 @@ use std::time::{Duration, Instant};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::segments::write_facts;
-use super::{SqliteNotes, State, add_change, count_notes};
+use super::{SqliteNotes, State, StoredNote, add_change, count, count_notes, set_count, size};
 use crate::docs::DocFacts;
 use crate::error::{NoteError, Result};
-use crate::note::{Note, NoteId};
+use crate::note::NoteId;
 use crate::postings::{self, Doc};
 use crate::ram::with_versions;
-use crate::store::Size;
+use crate::store::{Removal, Size};
 
 /// The time to wait for readers of the WAL that stand in the way of emptying it.
 const EMPTY_WAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of notes, and the part of all notes, that is removed before a removal by a limit rewrites the file.
+const MIN_REMOVED_NOTES: u64 = 64;
+const REMOVED_PART: u64 = 8;
+/// The count of the notes that were removed since the file was rewritten.
+const REMOVED: &str = "removed";
 
 impl SqliteNotes {
-    /// Removes notes and all their versions from the tables, the index and the files.
-    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        let gone = self.take_out_of_file(ids, now).inspect_err(|_| self.state = State::new())?;
+    /// Removes notes, with versions of them, from the tables, the index and the files.
+    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        let gone = self.take_out_of_file(ids, removal, now).inspect_err(|_| self.state = State::new())?;
         // Also if there is nothing to forget: an earlier call may have been kept from it.
+        let removed = count(&self.connection, REMOVED)?.max(0);
+        match removal {
+            Removal::AllVersions | Removal::OlderVersions if removed > 0 => self.rewrite(removed)?,
+            Removal::ByLimit
+                if removed as u64 >= MIN_REMOVED_NOTES.max(size(&self.connection)?.notes / REMOVED_PART) =>
+            {
+                // If the file cannot be rewritten now, the next removal tries again: a write does not fail by it.
+                let _ = self.rewrite(removed);
+            }
+            _ => {}
+        }
         self.empty_wal()?;
         Ok(gone)
     }
 
-    fn take_out_of_file(&mut self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
+    /// Writes all pages of the file anew.
+    ///
+    /// SQLite zeroes what it deletes where it is. Where it was before other notes came or went, on the same page or on another
+    /// one, its bytes stay.
+    fn rewrite(&self, removed: i64) -> Result<()> {
+        self.connection.execute_batch("VACUUM").map_err(|error| {
+            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them: forget once more";
+            NoteError::Io(format!("{message}: {error}"))
+        })?;
+        // Another process may have removed more meanwhile.
+        self.connection
+            .prepare_cached("UPDATE counts SET value = max(value - ?2, 0) WHERE name = ?1")?
+            .execute(params![REMOVED, removed])?;
+        Ok(())
+    }
+
+    fn take_out_of_file(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.state.refresh(&transaction)?;
         let mut docs = HashSet::new();
@@ -36,29 +68,34 @@ impl SqliteNotes {
                 docs.extend(find.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
             }
         }
-        let docs = with_versions(docs, &self.state.lifetimes.replaced);
+        let docs = with_versions(docs, &self.state.lifetimes.replaced, removal);
         if docs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut gone = Vec::new();
+        let mut gone: Vec<StoredNote> = Vec::new();
         for doc in &docs {
-            gone.extend(
-                self.state
-                    .read_notes(&transaction, doc.saturating_sub(1), *doc)?
-                    .into_iter()
-                    .map(|(doc, note, _)| (doc, note)),
-            );
+            gone.extend(self.state.read_notes(&transaction, doc.saturating_sub(1), *doc)?);
         }
-        gone.sort_unstable_by_key(|(doc, _)| *doc);
+        gone.sort_unstable_by_key(|stored| stored.doc);
         let change = add_change(&transaction)?;
-        let bytes = gone.iter().map(|(_, note)| note.text.len() as u64).sum();
+        let bytes = gone.iter().map(|stored| stored.note.text.len() as u64).sum();
         count_notes(&transaction, Size { notes: gone.len() as u64, bytes })?;
+        let removed = count(&transaction, REMOVED)?.max(0).saturating_add(gone.len() as i64);
+        set_count(&transaction, REMOVED, removed)?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
+        // The terms of a damaged note are not known, so the index is made anew.
+        let is_index_lost = gone.iter().any(|stored| stored.is_damaged);
+        if is_index_lost {
+            transaction.execute_batch("DELETE FROM segments; DELETE FROM postings")?;
+        }
         transaction.commit()?;
         self.state.lifetimes.remove(&docs);
         self.state.models.remove(&docs);
         self.state.changes = change;
-        let mut ids: Vec<NoteId> = gone.into_iter().map(|(_, note)| note.id).collect();
+        if is_index_lost {
+            self.state = State::new();
+        }
+        let mut ids: Vec<NoteId> = gone.into_iter().map(|stored| stored.note.id).collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -83,7 +120,7 @@ impl SqliteNotes {
 fn take_out(
     state: &mut State,
     transaction: &Transaction<'_>,
-    gone: &[(Doc, Note)],
+    gone: &[StoredNote],
     now: i64,
     change: i64,
 ) -> Result<()> {
@@ -96,7 +133,7 @@ fn take_out(
     let mut by_term: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
     let mut changed: HashSet<Doc> = HashSet::new();
     let mut facts: Vec<DocFacts> = Vec::new();
-    for (doc, note) in gone {
+    for StoredNote { doc, note, .. } in gone {
         let terms = state.index.analyze(note);
         if *doc <= state.segmented {
             terms.counts.into_keys().for_each(|term| by_term.entry(term).or_default().push(*doc));
@@ -141,7 +178,7 @@ fn take_out(
             }
         }
     }
-    let threads = gone.iter().filter_map(|(_, note)| note.thread.as_deref()).collect();
+    let threads = gone.iter().filter_map(|stored| stored.note.thread.as_deref()).collect();
     remove_names(state, transaction, &facts, threads)
 }
 

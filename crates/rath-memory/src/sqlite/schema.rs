@@ -10,8 +10,8 @@ use super::{count, set_count};
 use crate::analysis::ANALYSIS_VERSION;
 use crate::error::{NoteError, Result};
 
-/// The name of the database in its directory.
-const FILE: &str = "notes.db";
+/// The name of the database in the directory of a memory.
+pub const MEMORY_FILE: &str = "notes.db";
 /// The application id in the header of the file: `note` in ASCII.
 const APPLICATION: i64 = 0x6e6f_7465;
 /// The version of the tables.
@@ -88,13 +88,13 @@ CREATE TABLE counts(
 pub(super) fn open(directory: &Path) -> Result<Connection> {
     std::fs::create_dir_all(directory)
         .map_err(|error| NoteError::Io(format!("cannot create {}: {error}", directory.display())))?;
-    let path = directory.join(FILE);
+    let path = directory.join(MEMORY_FILE);
     let error = match Connection::open(&path).map_err(NoteError::from).and_then(prepare) {
         Err(error @ (NoteError::Unwritable(_) | NoteError::Io(_))) => error,
         opened => return opened,
     };
     // Without a lock: what cannot be written does not change. A WAL that was left would not be read.
-    let wal = directory.join(format!("{FILE}-wal")).metadata();
+    let wal = directory.join(format!("{MEMORY_FILE}-wal")).metadata();
     if wal.is_ok_and(|wal| wal.len() > 0) || !path.is_file() {
         return Err(error);
     }
@@ -134,6 +134,8 @@ fn set_up(connection: Connection) -> Result<Connection> {
 fn prepare(connection: Connection) -> Result<Connection> {
     let connection = set_up(connection)?;
     connection.pragma_update(None, "secure_delete", true)?;
+    // The copy by which a file is rewritten holds all notes: it has no place in a directory for temporary files.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -174,9 +176,11 @@ fn check(connection: &Connection) -> Result<()> {
             "the memory has version {version}; this program reads version {VERSION}"
         )));
     }
-    let mut query = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")?;
+    // Sorted: rewriting the file puts the tables before the indexes.
+    let mut query = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY sql")?;
     let found: Vec<String> = query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let wanted: Vec<&str> = TABLES.split(";\n").filter(|sql| !sql.is_empty()).collect();
+    let mut wanted: Vec<&str> = TABLES.split(";\n").filter(|sql| !sql.is_empty()).collect();
+    wanted.sort_unstable();
     if found != wanted {
         return Err(NoteError::Damaged("the tables of the memory are not those of rath".to_owned()));
     }

@@ -127,7 +127,7 @@ impl SqliteNotes {
             let mut notes = Vec::new();
             for doc in without {
                 let found = state.read_notes(transaction, doc - 1, doc)?;
-                notes.extend(found.into_iter().map(|(_, note, _)| note));
+                notes.extend(found.into_iter().map(|stored| stored.note));
             }
             Ok(notes)
         })

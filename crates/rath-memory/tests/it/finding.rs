@@ -175,3 +175,65 @@ fn hostile_notes_and_questions_are_no_trouble() {
         assert!(path.parse::<rath_memory::NotePath>().is_err(), "{path}");
     }
 }
+
+/// Beside a text are its speaker, its date and its path. They say which of several notes is meant.
+#[test]
+fn what_is_beside_a_text_is_no_answer_to_a_question_about_something_else() {
+    let store = NoteStore::in_process();
+    let session = "0197f3a2-8c1d-7e44-b1f0-2023a97c11d5";
+    let said = [
+        ("tea", "Ann", "I always drink green tea."),
+        ("dog", "Ben", "We adopted a dog."),
+        ("cat", "Ann", "Our cat is three."),
+        ("bike", "user", "My bike has a flat tyre."),
+    ];
+    let mut notes: Vec<_> = said
+        .iter()
+        .map(|(name, speaker, text)| {
+            let mut note = note(name, text).said_by(*speaker).at(1_683_504_000_000_000).thread(*name);
+            note.path = format!("memory://session/{session}").parse().expect("a path");
+            note
+        })
+        .collect();
+    let mut ship = note("ship", "run the script");
+    ship.path = "memory://shared/deployment/steps".parse().expect("a path");
+    notes.push(ship);
+    store.remember(&notes).expect("written");
+    for (question, wanted) in [
+        ("Who won the election in May 2023?", ""),
+        ("What is the capital of France, Ann?", ""),
+        ("Which rocket did Ben launch on 8 May 2023?", ""),
+        ("error 8c1d in process 7e44", ""),
+        (session, ""),
+        ("deployment of rockets", ""),
+        ("Does the user play chess?", ""),
+        // About nothing but what is beside texts.
+        ("deployment steps", "ship"),
+        ("Ben", "dog"),
+        ("2023", "bike cat dog tea"),
+        // Of several notes it says which.
+        ("What did Ann drink?", "tea"),
+        ("green tea in 2023", "tea"),
+    ] {
+        let mut found = recall(&store, &Query::new(question));
+        let mut wanted: Vec<&str> = wanted.split_whitespace().collect();
+        assert_eq!(found.first().map(String::as_str), wanted.first().copied(), "{question}");
+        found.sort();
+        wanted.sort_unstable();
+        assert_eq!(found, wanted, "{question}");
+    }
+}
+
+/// A name that is beside nearly every text is rare in texts. It must not fill the candidates.
+#[test]
+fn a_name_beside_many_texts_hides_no_note_with_the_word() {
+    let store = NoteStore::in_process();
+    let plants = (0..600).map(|nth| note(nth, &format!("plant {nth} grows")).said_by("user").thread(nth.to_string()));
+    let food = (0..30).map(|nth| {
+        note(format!("food{nth}"), &format!("food number {nth} is good here")).thread("food").said_by("cook")
+    });
+    let notes: Vec<_> = plants.chain(food).collect();
+    store.remember(&notes).expect("written");
+    let found = recall(&store, &Query::new("Which food does the user eat?").limit(100));
+    assert!(found.len() == 30 && found.iter().all(|id| id.starts_with("food")), "{found:?}");
+}

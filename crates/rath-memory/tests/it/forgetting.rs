@@ -1,10 +1,11 @@
 //! Forgotten notes leave no trace but their id.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 use rath_memory::{Note, NoteId, NoteStore, Position, Query, Size, Source};
-use rath_test_support::temp_dir;
+use rath_test_support::{Chance, seeds, temp_dir};
 
 use crate::{calibration, id, note, open, random_vector, recall};
 
@@ -182,6 +183,91 @@ fn an_old_version_does_not_come_back() {
     assert!(recall(&store, &Query::new("port")).is_empty());
 }
 
+/// Notes that are too old go with the versions before them, and leave the versions after them.
+#[test]
+fn a_limit_removes_no_newer_version() {
+    type Way = (&'static str, fn(&NoteStore) -> rath_memory::Result<Vec<NoteId>>, &'static [&'static str]);
+    let ways: [Way; 9] = [
+        ("by id", |store| store.forget(&[id("v2")], 9), &["other"]),
+        ("by id, with older versions", |store| store.forget_with_older(&[id("v2")], 9), &["v3", "other"]),
+        ("the newest by id", |store| store.forget_with_older(&[id("v3")], 9), &["other"]),
+        ("the oldest by age", |store| store.forget_before(15, 9), &["v2", "v3", "other"]),
+        ("two by age", |store| store.forget_before(25, 9), &["v3", "other"]),
+        ("the oldest by its time", |store| store.forget_expired(100), &["v2", "v3", "other"]),
+        ("a new version by its time", |store| store.forget_expired(300), &["other"]),
+        (
+            "the oldest by number",
+            |store| store.forget_beyond(Size { notes: 3, ..Size::UNLIMITED }, 9),
+            &["v2", "v3", "other"],
+        ),
+        ("two by size", |store| store.forget_beyond(Size { bytes: 13, ..Size::UNLIMITED }, 9), &["v3", "other"]),
+    ];
+    for (name, forget, left) in ways {
+        let directory = temp_dir();
+        for store in [NoteStore::in_process(), open(directory.path())] {
+            let notes = [
+                note("v1", "port 80").at(10).expires(100),
+                note("v2", "port 81").at(20).replaces(id("v1")),
+                note("v3", "port 82").at(30).replaces(id("v2")).expires(300),
+                note("other", "port 9").at(40),
+            ];
+            store.remember(&notes).expect("written");
+            let before = store.list(&[], Position(0), usize::MAX).expect("a list").len();
+            let gone = forget(&store).expect("forgotten");
+            let listed = store.list(&[], Position(0), usize::MAX).expect("a list");
+            let listed: Vec<String> = listed.into_iter().map(|(_, note)| note.id.to_string()).collect();
+            assert_eq!(listed, left, "{name}");
+            assert_eq!(gone.len() + listed.len(), before, "{name}");
+            let mut found = recall(&store, &Query::new("port").now(50));
+            found.sort();
+            let newest = if left.contains(&"v3") { &["other", "v3"][..] } else { &["other"] };
+            assert_eq!(found, newest, "{name}");
+        }
+    }
+}
+
+/// A note whose time is over is no reason to take its older version for what is known now.
+#[test]
+fn a_version_whose_time_is_over_does_not_bring_back_the_one_before_it() {
+    let directory = temp_dir();
+    for store in [NoteStore::in_process(), open(directory.path())] {
+        let notes = [note("old", "port 80"), note("new", "port 81").replaces(id("old")).expires(100)];
+        store.remember(&notes).expect("written");
+        assert_eq!(recall(&store, &Query::new("port").now(99)), ["new"]);
+        assert!(recall(&store, &Query::new("port").now(100)).is_empty());
+        assert_eq!(store.forget_expired(100).expect("forgotten"), [id("new"), id("old")]);
+        assert!(recall(&store, &Query::new("port").now(100)).is_empty());
+    }
+}
+
+/// A limit that removes many notes rewrites the file, and one that removes few leaves that to the next removal.
+#[test]
+fn no_file_holds_many_notes_that_a_limit_removed() {
+    for seed in seeds(4) {
+        let mut chance = Chance(seed);
+        let directory = temp_dir();
+        let store = open(directory.path());
+        let mut notes = |first: u64, count: u64, last: u64| -> Vec<Note> {
+            let text = |nth: u64, chance: &mut Chance| note(nth, &marked(&format!("qx{nth}zk"), chance));
+            (first..first + count).map(|nth| text(nth, &mut chance).expires(1 + chance.below(last) as i64)).collect()
+        };
+        let left = || {
+            let there = store.list(&[], Position(0), usize::MAX).expect("a list");
+            let there: HashSet<String> = there.into_iter().map(|(_, note)| note.id.to_string()).collect();
+            marks(directory.path()).into_iter().filter(|nth| !there.contains(nth)).collect::<Vec<_>>()
+        };
+        notes(0, 400, 4).chunks(30).for_each(|notes| _ = store.remember(notes).expect("written"));
+        for now in 1..=3 {
+            let gone = store.forget_expired(now).expect("forgotten").len();
+            assert!(gone >= 64 && left().is_empty(), "seed {seed}: {gone} gone, left: {:?}", left());
+        }
+        notes(400, 50, 40).chunks(7).for_each(|notes| _ = store.remember(notes).expect("written"));
+        (4..30).for_each(|now| _ = store.forget_expired(now).expect("forgotten"));
+        store.forget(&[], 1).expect("nothing to forget");
+        assert!(left().is_empty(), "seed {seed}: {:?}", left());
+    }
+}
+
 /// Notes are counted when a segment is written and when some are forgotten: the size is right at every other time too.
 #[test]
 fn the_size_is_that_of_the_notes_that_are_there() {
@@ -220,4 +306,57 @@ fn the_oldest_notes_beyond_a_size_are_forgotten() {
         assert!(matches!(store.read(&id(90)).expect("read"), rath_memory::Lookup::Note(_)));
         assert_eq!(store.forget_beyond(Size::default(), 1).expect("forgotten").len(), 10);
     }
+}
+
+/// Returns a text of random length, most of them short, in which every few bytes say whose it is.
+fn marked(mark: &str, chance: &mut Chance) -> String {
+    let most = [40, 400, 4_000, 40_000][chance.below(4) as usize];
+    let mark = format!("{mark} ");
+    mark.repeat(1 + chance.below(most) as usize / mark.len())
+}
+
+/// SQLite moves notes between pages as others come and go, and zeroes only the place where each was last.
+#[test]
+fn no_file_holds_bytes_of_forgotten_notes_of_any_size() {
+    for seed in seeds(4) {
+        let mut chance = Chance(seed);
+        let directory = temp_dir();
+        let store = open(directory.path());
+        let mut next = 0;
+        for round in 0..4 {
+            let notes: Vec<Note> = (next..next + 20 + chance.below(80))
+                .map(|nth| {
+                    let secret = note(nth, &marked(&format!("qx{nth}zk"), &mut chance)).said_by(format!("qx{nth}zk"));
+                    secret.thread(format!("qx{nth}zk {round}")).at(nth as i64)
+                })
+                .collect();
+            next += notes.len() as u64;
+            for notes in notes.chunks(1 + chance.below(40) as usize) {
+                store.remember(notes).expect("written");
+            }
+            let gone: Vec<NoteId> = (0..next).filter(|_| chance.below(3) > 0).map(id).collect();
+            for gone in gone.chunks(1 + chance.below(40) as usize) {
+                store.forget(gone, 1).expect("forgotten");
+                let there = store.list(&[], Position(0), usize::MAX).expect("a list");
+                let there: HashSet<String> = there.into_iter().map(|(_, note)| format!("{}", note.id)).collect();
+                let left: Vec<String> =
+                    marks(directory.path()).into_iter().filter(|nth| !there.contains(nth)).collect();
+                assert!(left.is_empty(), "seed {seed}, round {round}: {left:?}");
+            }
+        }
+    }
+}
+
+/// Returns the numbers in the texts, speakers and conversations that any file holds.
+fn marks(directory: &Path) -> HashSet<String> {
+    let mut found = HashSet::new();
+    for bytes in files(directory) {
+        for (at, _) in bytes.windows(2).enumerate().filter(|(_, start)| start == b"qx") {
+            let digits: Vec<u8> = bytes[at + 2..].iter().copied().take_while(u8::is_ascii_digit).collect();
+            if bytes[at + 2 + digits.len()..].starts_with(b"zk") {
+                found.insert(String::from_utf8(digits).expect("digits"));
+            }
+        }
+    }
+    found
 }

@@ -1,10 +1,10 @@
 //! Files of others: they are refused or read, and never stop the program.
 
-use rath_memory::{NoteStore, Position, Query};
-use rath_test_support::temp_dir;
+use rath_memory::{Lookup, NoteStore, Position, Query};
+use rath_test_support::{Chance, seeds, temp_dir};
 use rusqlite::Connection;
 
-use crate::{calibration, id, note, open, random_vector};
+use crate::{calibration, id, note, open, random_vector, recall};
 
 /// Writes enough notes that there is a segment, and some after it.
 fn filled() -> (rath_test_support::TempDir, Connection) {
@@ -85,6 +85,86 @@ fn damaged_rows_are_errors_or_harmless() {
         let _ = store.forget_expired(5);
         let _ = store.size();
         let _ = store.remove_model("m");
+        let _ = store.recall(&Query::new("plant"));
+    }
+}
+
+/// A note of which a part cannot be read is listed with the rest of it, and can be forgotten; the others are as they were.
+#[test]
+fn a_damaged_note_stands_in_no_other_notes_way() {
+    for damage in [
+        "text = zeroblob(30)",
+        "text = x'ffff'",
+        "text = ''",
+        "path = 999",
+        "path = 'x'",
+        "thread = 999, before = 'x'",
+        "at = 'x', said_by = x'ff'",
+        "has_lifetime = 1, expires = 'x', replaces = 'two words'",
+        "session = 999, steps = x'ff'",
+    ] {
+        for doc in [7, 2_450] {
+            let (directory, file) = filled();
+            file.execute_batch(&format!("UPDATE notes SET {damage} WHERE doc = {doc}")).expect("it is a statement");
+            drop(file);
+            let other = open(directory.path());
+            assert!(!recall(&other, &Query::new("number2000")).is_empty());
+            let store = open(directory.path());
+            assert_eq!(store.list(&[], Position(0), usize::MAX).expect("a list").len(), 2_500, "{damage}");
+            assert!(matches!(store.read(&id(doc - 1)).expect("read"), Lookup::Note(_)), "{damage}");
+            assert_eq!(store.forget(&[id(doc - 1)], 1).expect("forgotten").len(), 1, "{damage}");
+            assert_eq!(store.list(&[], Position(0), usize::MAX).expect("a list").len(), 2_499, "{damage}");
+            for store in [&store, &other, &open(directory.path())] {
+                let hits = recall(store, &Query::new("number2000"));
+                assert_eq!(hits.first().map(String::as_str), Some("2000"), "{damage}");
+            }
+            let file = Connection::open(directory.path().join("notes.db")).expect("a database");
+            let sql = "SELECT count(*) FROM postings WHERE term = ?1";
+            let of_term: i64 = file.query_row(sql, [format!("number{}", doc - 1)], |row| row.get(0)).expect("a count");
+            assert_eq!(of_term, 0, "{damage}");
+        }
+    }
+}
+
+/// Bytes of a file that others wrote, or that a disk lost, lead to errors or to other answers, and never to a panic.
+#[test]
+fn damaged_bytes_are_errors_or_harmless() {
+    let (directory, file) = filled();
+    file.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("it is a statement");
+    drop(file);
+    let whole = std::fs::read(directory.path().join("notes.db")).expect("a file");
+    for seed in seeds(60) {
+        let mut chance = Chance(seed * 7 + 1);
+        let mut bytes = whole.clone();
+        for _ in 0..1 + chance.below(30) {
+            let page = chance.below(bytes.len() as u64 / 4_096) * 4_096;
+            // Mostly in the header and the list of cells of a page, where it tells most.
+            let within = [12, 200, 4_096][chance.below(3) as usize];
+            let at = (page + chance.below(within)).max(100) as usize;
+            let other = (chance.below(bytes.len() as u64 / 2) * 2) as usize;
+            match chance.below(3) {
+                0 => bytes[at] = chance.below(256) as u8,
+                1 => bytes.swap(at, other),
+                // Cells of a page change places.
+                _ => (0..2).for_each(|byte| {
+                    bytes.swap(page as usize + 8 + byte, page as usize + 8 + 2 * (1 + other % 9) + byte);
+                }),
+            }
+        }
+        let damaged = temp_dir();
+        std::fs::write(damaged.path().join("notes.db"), bytes).expect("written");
+        let Ok(store) = NoteStore::open(damaged.path()) else { continue };
+        let _ = store.recall(&Query::new("plants number7").limit(20).session("s", vec![id(3)]));
+        let _ = store.recall(&Query::new("x").vector("m", random_vector(2_400)));
+        let mut after = Position(0);
+        while let Ok(page) = store.list(&[], after, 100)
+            && let Some((last, _)) = page.last()
+        {
+            assert!(*last > after, "a list goes on");
+            after = *last;
+        }
+        let _ = store.remember(&[note("new", "another plant").thread("t")]);
+        let _ = store.forget(&[id(5), id(2_400)], 1);
         let _ = store.recall(&Query::new("plant"));
     }
 }

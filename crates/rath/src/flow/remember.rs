@@ -12,7 +12,7 @@ use super::agent::Agent;
 use super::extract::{ExtractedFact, extract_facts};
 use super::module::AuthorGuard;
 use super::session_notes::{
-    AlreadyVisible, MemoryView, fact_sources, note_id, notes_of, pending_fact, said_text, uncommitted,
+    AlreadyVisible, MemoryView, fact_sources, note_id, notes_of, pending_fact, said_text, session_of, uncommitted,
 };
 use crate::error::ErrorKind;
 use crate::memory::{self, Hits, Memory, MemoryError, MemoryErrorKind};
@@ -150,19 +150,27 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
     let record = session.as_record();
     let facts = uncommitted(record, &uri).into_iter().filter_map(|step| {
         let (text, _) = pending_fact(step, &uri)?;
-        let mut entry = RecalledEntry::new(note_id(step.id(), 0).to_string(), text.clone());
+        let mut entry = RecalledEntry::new(note_id(step, 0).to_string(), text.clone());
         entry.steps = fact_sources(step, &uri).to_vec();
         Some(entry)
     });
     let visible = AlreadyVisible::of(session, &uri);
     let mut found: Vec<RecalledEntry> = Vec::new();
-    let mut bytes = 0;
-    for recalled in facts.chain(known) {
-        let length = recalled.text.as_str().map_or(0, str::len);
+    let mut left = MAX_RECALLED_BYTES;
+    for mut recalled in facts.chain(known) {
         let is_new = found.iter().all(|other| other.entry != recalled.entry && other.text != recalled.text);
-        let fits = found.len() < MAX_RECALLED_NOTES && (found.is_empty() || bytes + length <= MAX_RECALLED_BYTES);
-        if is_new && fits && !visible.contains(&recalled.entry, &recalled.steps) {
-            bytes += length;
+        if !is_new || visible.contains(&recalled) || found.len() == MAX_RECALLED_NOTES {
+            continue;
+        }
+        // Of a note that alone is too long, the beginning is better than nothing.
+        if found.is_empty()
+            && let Some(beginning) = recalled.text.as_str().and_then(beginning)
+        {
+            recalled.text = beginning.into();
+        }
+        let length = recalled.text.as_str().map_or(0, str::len);
+        if length <= left {
+            left -= length;
             found.push(recalled);
         }
     }
@@ -221,14 +229,23 @@ async fn remember_facts(session: &mut Session, memory: &Memory, provider: &Provi
     Ok(())
 }
 
+/// Returns the beginning of a text that is longer than what a model is shown.
+fn beginning(text: &str) -> Option<String> {
+    const MARK: &str = " [..]";
+    let most = MAX_RECALLED_BYTES - MARK.len();
+    (text.len() > MAX_RECALLED_BYTES).then(|| text[..text.floor_char_boundary(most)].to_owned() + MARK)
+}
+
 /// Turns a note that was found into an entry on the record.
 fn recalled_entry(hit: Hit) -> RecalledEntry {
     let mut entry = RecalledEntry::new(hit.note.id.to_string(), hit.note.text);
     entry.score = Some((hit.score * 1000.0).clamp(0.0, u32::MAX as f32) as u32);
     entry.said_by = hit.note.said_by;
     entry.at = Some(Timestamp(hit.note.at)).filter(|at| at.0 != 0);
-    (entry.session, entry.steps) =
-        hit.note.source.map_or((None, Vec::new()), |source| (Some(source.session), source.steps));
+    if let Some(source) = hit.note.source {
+        entry.session = Some(session_of(hit.note.thread.as_deref(), &source));
+        entry.steps = source.steps;
+    }
     entry
 }
 

@@ -1,9 +1,10 @@
 //! The notes of a session: what a commit writes to a memory, and what a recall may find there.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use rath_memory::{Note, NoteId, NotePath, Position, Query, Source};
-use rath_record::chunk::{Chunk, MemoryEvent};
+use rath_record::chunk::{Chunk, MemoryEvent, RecalledEntry};
 use rath_record::view::Message;
 use rath_record::{BranchId, Digest, Record, Step, StepId, Text};
 
@@ -71,8 +72,11 @@ impl MemoryView {
 }
 
 /// Returns the id of a note that was made of a step, by its number among the notes of that step.
-pub(super) fn note_id(step: StepId, nth: usize) -> NoteId {
-    let digest = Digest::compute(format!("rath note {nth} of {step}").as_bytes());
+///
+/// Sessions that begin with the same words begin with the same step: the branch on which it was made tells them apart, and is the same
+/// for all forks that have it.
+pub(super) fn note_id(step: &Step, nth: usize) -> NoteId {
+    let digest = Digest::compute(format!("rath note {nth} of {} on {}", step.id(), step.stamp().branch).as_bytes());
     format!("{digest:.32}").parse().expect("hexadecimal digits are an id")
 }
 
@@ -148,29 +152,36 @@ fn said(step: &Step) -> Option<(&str, &Text)> {
     }
 }
 
-/// Makes the notes of a step: a fact, or a message in pieces.
+/// Makes the notes of a step: a fact, or a message in pieces. Their thread begins with the branch of the step.
 pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
     let steps = match fact_sources(step, uri) {
         [] => vec![step.id().to_string()],
         steps => steps.to_vec(),
     };
     let source = Source::new(session.to_string(), steps);
-    let make = |nth: usize, path: NotePath, text: &str| {
-        let note = Note::with_id(note_id(step.id(), nth), path, text).source(source.clone());
-        note.at(step.stamp().at.map_or(0, |at| at.0))
+    let branch = step.stamp().branch;
+    let make = |nth: usize, path: NotePath, text: &str, thread: String| {
+        let note = Note::with_id(note_id(step, nth), path, text).source(source.clone());
+        note.at(step.stamp().at.map_or(0, |at| at.0)).thread(thread)
     };
     if let Some((text, path)) = pending_fact(step, uri) {
         let path = path.unwrap_or("memory://user").parse().unwrap_or_else(|_| user_path());
         return pieces(text.as_str().unwrap_or_default())
             .enumerate()
-            .map(|(nth, text)| make(nth, path.clone(), text))
+            // A fact is understood alone: it is no neighbour of what was said around it.
+            .map(|(nth, text)| make(nth, path.clone(), text, format!("{branch}/{}", step.id())))
             .collect();
     }
     let Some((speaker, text)) = said(step) else { return Vec::new() };
     let path: NotePath = format!("memory://session/{session}").parse().unwrap_or_else(|_| user_path());
     let notes = pieces(text.as_str().unwrap_or_default()).enumerate();
-    let thread = step.stamp().branch.to_string();
-    notes.map(|(nth, text)| make(nth, path.clone(), text).said_by(speaker).thread(thread.as_str())).collect()
+    notes.map(|(nth, text)| make(nth, path.clone(), text, branch.to_string()).said_by(speaker)).collect()
+}
+
+/// Returns the session that has the steps of a note: the branch on which it was made, if a session made it.
+pub(super) fn session_of(thread: Option<&str>, source: &Source) -> String {
+    let branch = thread.and_then(|thread| thread.split('/').next()).filter(|branch| branch.parse::<BranchId>().is_ok());
+    branch.unwrap_or(&source.session).to_owned()
 }
 
 fn user_path() -> NotePath {
@@ -196,29 +207,40 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     .filter(|piece| !piece.is_empty())
 }
 
-/// The steps and the entries that the model reads already.
+/// The steps, the entries and the texts that the model reads already.
 pub(super) struct AlreadyVisible {
     steps: HashSet<String>,
     entries: HashSet<String>,
+    texts: HashSet<Arc<str>>,
 }
 
 impl AlreadyVisible {
     pub(super) fn of(session: &Session, uri: &str) -> Self {
-        let (mut steps, mut entries) = (HashSet::new(), HashSet::new());
+        let (mut steps, mut entries, mut texts) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut add_text = |text: &Text| match text {
+            Text::Present(text) => _ = texts.insert(text.clone()),
+            Text::Missing(_) => {}
+        };
         for message in session.messages().list {
             steps.insert(message.step().id().to_string());
-            if let (Message::Recalled(_, found), Chunk::Memory(chunk)) = (&message, message.step().chunk())
-                && chunk.memory == uri
-            {
-                entries.extend(found.iter().map(|recalled| recalled.entry.clone()));
+            match (&message, message.step().chunk()) {
+                (Message::Recalled(_, found), Chunk::Memory(chunk)) => {
+                    found.iter().for_each(|recalled| add_text(&recalled.text));
+                    if chunk.memory == uri {
+                        entries.extend(found.iter().map(|recalled| recalled.entry.clone()));
+                    }
+                }
+                _ => said(message.step()).into_iter().for_each(|(_, text)| add_text(text)),
             }
         }
-        AlreadyVisible { steps, entries }
+        AlreadyVisible { steps, entries, texts }
     }
 
-    /// Returns true if the model reads the entry, or all the steps that it came from.
-    pub(super) fn contains(&self, entry: &str, steps: &[String]) -> bool {
-        self.entries.contains(entry) || !steps.is_empty() && steps.iter().all(|step| self.steps.contains(step))
+    /// Returns true if the model reads the entry, its text, or all the steps that it came from.
+    pub(super) fn contains(&self, RecalledEntry { entry, text, steps, .. }: &RecalledEntry) -> bool {
+        self.entries.contains(entry)
+            || text.as_str().is_some_and(|text| self.texts.contains(text))
+            || !steps.is_empty() && steps.iter().all(|step| self.steps.contains(step))
     }
 }
 

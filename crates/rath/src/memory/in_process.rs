@@ -68,10 +68,16 @@ pub(super) fn remember(store: &NoteStore, notes: &[Note], most: Size) -> Result<
 pub(super) fn forget(notes: &NoteStore, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
     let forgotten = match what {
         Forget::Notes(ids) => notes.forget(ids, now()),
+        Forget::WithOlder(ids) => notes.forget_with_older(ids, now()),
         Forget::OfSession(session) => notes.forget_session(session, now()),
         Forget::SaidBefore(micros) => notes.forget_before(*micros, now()),
         Forget::Expired(micros) => notes.forget_expired(*micros),
         Forget::Beyond(size) => notes.forget_beyond(*size, now()),
     };
-    Ok(forgotten?)
+    let forgotten = forgotten?;
+    // What was removed by a limit, now or at a write, leaves the files at once.
+    if matches!(what, Forget::Expired(_) | Forget::Beyond(_)) {
+        notes.forget(&[], now())?;
+    }
+    Ok(forgotten)
 }

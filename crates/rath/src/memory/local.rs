@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
+use rath_memory::{Lookup, MEMORY_FILE, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
 
 use super::in_process::{forget, remember};
 #[cfg(feature = "http")]
@@ -130,7 +130,19 @@ impl LocalMemory {
         work: impl FnOnce(&NoteStore) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let notes = self.notes.clone();
-        run_blocking(move || work(&notes)).await
+        let done = run_blocking(move || work(&notes)).await;
+        done.map_err(|error| of_file(&self.directory, error))
+    }
+}
+
+/// Names the file in an error about it. Errors about a note or a question stay as they are.
+fn of_file(directory: &Path, error: MemoryError) -> MemoryError {
+    match error.kind() {
+        MemoryErrorKind::Io | MemoryErrorKind::Busy | MemoryErrorKind::Damaged => {
+            let file = directory.join(MEMORY_FILE);
+            MemoryError::new(error.kind(), format!("{}, in {}", error.message(), file.display()))
+        }
+        _ => error,
     }
 }
 
@@ -143,7 +155,7 @@ fn open_store(directory: &Path) -> Result<NoteStore, MemoryError> {
     // It may have come from elsewhere too, by any name: a link would lead to another file.
     rath_dir::check_entries(directory).map_err(|error| failed(directory, error))?;
     make_folder(directory).map_err(|error| failed(directory, error))?;
-    Ok(NoteStore::open(directory)?)
+    NoteStore::open(directory).map_err(|error| of_file(directory, error.into()))
 }
 
 fn failed(directory: &Path, error: std::io::Error) -> MemoryError {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 use rath::chunk::{Chunk, MemoryEvent};
-use rath::memory::{LocalMemory, Lookup, Note, NoteId, NotePage};
+use rath::memory::{Forget, LocalMemory, Lookup, Note, NoteId, NotePage};
 use rath::prelude::*;
 use rath_test_support::{Chance, seeds};
 
@@ -111,6 +111,109 @@ fn a_forgotten_note_is_not_recalled_and_says_so_when_read() {
         agent.commit(&mut again).await.expect("committed");
         assert!(memory.recall("door code").await.expect("an answer").is_empty());
         assert!(matches!(memory.read(&ids[0]).await.expect("read"), Lookup::Forgotten(_)));
+    });
+}
+
+#[test]
+fn two_sessions_with_the_same_words_have_notes_of_their_own() {
+    let memory = Memory::in_process("notes");
+    block_on(async {
+        let agent = agent(&memory);
+        let (mut one, mut two) = (Session::user("The gate is red."), Session::user("The gate is red."));
+        agent.commit(&mut one).await.expect("committed");
+        agent.commit(&mut two).await.expect("committed");
+        let forgotten = memory.forget_where(&Forget::OfSession(one.id().to_string())).await.expect("forgotten");
+        let left = memory.list(&[], Default::default(), 9).await.expect("a list");
+        let left: Vec<String> = left.into_iter().filter_map(|(_, note)| Some(note.source?.session)).collect();
+        assert_eq!((forgotten.len(), left), (1, vec![two.id().to_string()]));
+        // A fork has the steps of its session, and commits no second note of them.
+        let mut fork = two.fork();
+        agent.commit(&mut fork).await.expect("nothing to commit");
+        assert_eq!(memory.list(&[], Default::default(), 9).await.expect("a list").len(), 1);
+    });
+}
+
+#[test]
+fn a_model_is_shown_at_most_4000_bytes_of_notes() {
+    for sizes in [&[9_000][..], &[4_001], &[4_000], &[3_000, 900, 900], &[9_000, 100]] {
+        let memory = Memory::in_process("notes");
+        let session = block_on(async {
+            for (nth, size) in sizes.iter().enumerate() {
+                let text = format!("the gate {nth}: {}", "字".repeat(size / 3 - 4));
+                let text = &text[..text.floor_char_boundary(*size)];
+                let padding = "-".repeat(size - text.len());
+                memory.remember(Note::new(format!("{text}{padding}"))).await.expect("written");
+            }
+            agent(&memory).run(Session::user("Where is the gate?")).await.expect("a run")
+        });
+        let found = newest_recall(&session);
+        let bytes: usize = found.iter().map(String::len).sum();
+        assert!((100..=4_000).contains(&bytes), "{sizes:?}: {bytes}");
+        let is_cut = found.iter().any(|text| text.ends_with("[..]"));
+        assert!(
+            found.iter().all(|text| text.starts_with("the gate ")) && is_cut == (sizes.len() == 1 && sizes[0] > 4_000),
+            "{sizes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_text_that_the_model_reads_already_is_not_sent_again() {
+    let memory = Memory::in_process("notes");
+    block_on(async {
+        let agent = agent(&memory);
+        memory.remember(Note::new("The gate opens at nine.")).await.expect("written");
+        let mut session = agent.run(Session::user("When does the gate open?")).await.expect("a run");
+        assert_eq!(newest_recall(&session), ["The gate opens at nine."]);
+        for text in ["The gate opens at nine.", "When does the gate open?", "The gate is open on Sundays."] {
+            memory.remember(Note::new(text)).await.expect("written");
+        }
+        session.push(Chunk::user("And on Sundays, when does the gate open?"));
+        let session = agent.run(session).await.expect("a run");
+        assert_eq!(newest_recall(&session), ["The gate is open on Sundays."]);
+    });
+}
+
+/// The session of a note is that of its fork, and the step is there: a citation can be opened.
+#[test]
+fn a_note_of_a_fork_is_cited_by_the_fork() {
+    let memory = Memory::in_process("notes");
+    block_on(async {
+        let agent = agent(&memory);
+        let mut fork = Session::user("Hello.").fork();
+        agent.remember(&mut fork, "The gate is blue.").await.expect("remembered");
+        fork.push(Chunk::user("The door is green."));
+        agent.commit(&mut fork).await.expect("committed");
+        let session = agent.run(Session::user("Which gate or door is blue or green?")).await.expect("a run");
+        let found = session.as_record().newest_first().find_map(|step| match step.chunk() {
+            Chunk::Memory(chunk) => match &chunk.event {
+                MemoryEvent::Recall { found, .. } => Some(found.clone()),
+                _ => None,
+            },
+            _ => None,
+        });
+        let found = found.expect("a recall on the record");
+        let of_fork = found.iter().filter(|entry| !entry.text.to_string().contains("Hello"));
+        let cited: Vec<_> = of_fork.map(|entry| (entry.session.clone(), entry.steps.len())).collect();
+        assert_eq!(cited, [(Some(fork.id().to_string()), 1), (Some(fork.id().to_string()), 1)]);
+        for entry in found {
+            let step = entry.steps[0].parse().expect("the id of a step");
+            assert!(fork.as_record().find(step).is_some());
+        }
+    });
+}
+
+/// A fork has not what the other branch writes after it, also if no step before it asked or wrote the memory.
+#[test]
+fn a_fork_does_not_find_later_notes_of_the_other_branch() {
+    block_on(async {
+        let memory = Memory::in_process("notes");
+        let agent = agent(&memory);
+        let mut session = Session::user("Hello.");
+        let mut fork = session.fork();
+        agent.remember(&mut session, "The gate is red.").await.expect("remembered");
+        agent.commit(&mut session).await.expect("committed");
+        assert_eq!(agent.recall(&mut fork, "Which gate is red?").await.expect("an answer"), []);
     });
 }
 

@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 
 use rath::Memory;
-use rath::memory::{Lookup, Note, NoteId, Query};
+use rath::memory::{Forget, Lookup, Note, NoteId, Query, Source};
 use rath::record::Timestamp;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
 
-use super::Moment;
+use super::{Moment, branch};
 use crate::asking::confirm;
 use crate::memories::{self, FoundNote, MemoryArg, find_note, now, short_id};
 use crate::output::{self, CommandResult, Exit, Failure};
 
 /// Remove notes for good, with all their versions
 ///
-/// Notes that are not named by their ids are shown first, and you are asked. The steps that notes came from stay: see `rath forget`.
+/// With --before, --expired and --keep, newer versions stay. Notes that are not named by their ids are shown first, and you are asked. The steps that notes came from stay: see `rath forget`.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["ids", "query", "session", "before", "expired", "keep"])))]
 pub(super) struct ForgetNotesArgs {
@@ -24,13 +24,13 @@ pub(super) struct ForgetNotesArgs {
     ids: Vec<String>,
     #[command(flatten)]
     memory: MemoryArg,
-    /// Remove the notes that have words of a question, best first, and those with the same texts
+    /// Remove the notes that have words of a question, best first, and all with the same texts
     #[arg(long, value_name = "QUESTION")]
     query: Option<String>,
-    /// The most notes that a question removes
+    /// The most texts that a question removes
     #[arg(long, value_name = "N", default_value_t = 8, requires = "query")]
     limit: usize,
-    /// Remove the notes that came from a session
+    /// Remove the notes that came from a session, a fork or a merge
     #[arg(long)]
     session: Option<String>,
     /// Remove the notes that were said before this date, or are older than this: 2026-01-31, 90d. Those whose time is not known stay
@@ -116,6 +116,15 @@ impl ForgetNotesArgs {
                     }
                 }
             }
+            // A question names as many copies of a text as it happens to find.
+            let known: HashSet<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
+            let texts: HashSet<String> = notes.iter().map(|note| note.text.clone()).collect();
+            memories::each_note(memory, &[], |note| {
+                if texts.contains(&note.text) && !known.contains(&note.id) {
+                    notes.push(note);
+                }
+            })
+            .await?;
         }
         let (before, now) = (self.before.as_ref().map(Moment::ago), now());
         if before.is_some() || self.expired || self.session.is_some() {
@@ -133,15 +142,31 @@ impl ForgetNotesArgs {
             notes.truncate(notes.len().saturating_sub(keep));
         }
         if let Some(wanted) = &self.session {
-            let session = memories::find_session(&notes, wanted)?;
-            notes.retain(|note| note.source.as_ref().map(|source| &source.session) == session.as_ref());
+            // A fork and a merge are sessions too, by their own ids.
+            let branches = notes.iter().filter_map(|note| {
+                let source = Source::new(branch(note)?.to_string(), Vec::new());
+                Some(Note::with_id(note.id.clone(), note.path.clone(), "").source(source))
+            });
+            let branches: Vec<Note> = branches.collect();
+            let session = memories::find_session(&[&notes[..], &branches].concat(), wanted)?.ok_or_else(|| {
+                let message = format!("no note came from the session `{}`", one_line(wanted));
+                let list = format!("`rath memory ls --json{}`", self.memory.option());
+                Failure::new(message, format!("{list} lists the notes with their sessions"))
+            })?;
+            notes.retain(|note| {
+                let source = note.source.as_ref().map(|source| &source.session);
+                source == Some(&session) || branch(note).is_some_and(|branch| branch.to_string() == session)
+            });
         }
         Ok(notes)
     }
 
     async fn forget(&self, memory: &Memory, notes: &[Note]) -> CommandResult {
         let ids: Vec<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
-        let mut versions = memory.forget(&ids).await?;
+        // A limit on number or age says nothing about the new versions of what is too old.
+        let is_by_limit = self.keep.is_some() || self.before.is_some() || self.expired;
+        let what = if is_by_limit { Forget::WithOlder(ids.clone()) } else { Forget::Notes(ids.clone()) };
+        let mut versions = memory.forget_where(&what).await?;
         let named: HashSet<&NoteId> = ids.iter().collect();
         versions.retain(|id| !named.contains(id));
         if !self.json && notes.is_empty() {
@@ -167,7 +192,9 @@ impl ForgetNotesArgs {
     /// Returns the options that choose the same notes, for a hint.
     fn options(&self) -> String {
         let value = |name: &str, value: &Option<String>| {
-            value.as_ref().map(|value| format!("--{name} {}", output::quote(value)))
+            // What begins with a hyphen would be read as another option.
+            let between = |value: &String| if value.starts_with('-') { "=" } else { " " };
+            value.as_ref().map(|value| format!("--{name}{}{}", between(value), output::quote(value)))
         };
         // An age means another moment when the hint is used.
         let before = self.before.as_ref().map(|before| output::time(Timestamp(before.ago())));

@@ -33,6 +33,9 @@ pub(super) struct ImportNotesArgs {
 /// The most bytes of a line: several times the longest note.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
+/// The mark of UTF-8 at the beginning of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The columns of a message of the JSON parser.
 const MESSAGE_COLUMNS: usize = 200;
 
@@ -94,6 +97,10 @@ fn read_notes(mut lines: impl BufRead, name: &str) -> Result<Vec<Note>, BadNotes
         if line.is_empty() {
             break;
         }
+        // Some editors begin a file with a mark of its encoding.
+        if number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
         if line.len() as u64 > MAX_LINE_BYTES {
             return Err(bad(format!("it has more than {MAX_LINE_BYTES} bytes")));
         }
@@ -104,12 +111,20 @@ fn read_notes(mut lines: impl BufRead, name: &str) -> Result<Vec<Note>, BadNotes
     Ok(notes)
 }
 
+/// Returns a printed note without `from`, which follows from its other members; None for one that has no such member.
+fn without_origin(line: &[u8]) -> Option<Vec<u8>> {
+    let mut members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).ok()?;
+    members.remove("from")?;
+    serde_json::to_vec(&members).ok()
+}
+
 fn read_note(line: &[u8]) -> Result<Note, String> {
     // A list of values would be read as the members in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err("wanted a JSON object".to_owned());
     }
-    let json: NoteJson = serde_json::from_slice(line).map_err(|error| {
+    let without_origin = without_origin(line);
+    let json: NoteJson = serde_json::from_slice(without_origin.as_deref().unwrap_or(line)).map_err(|error| {
         // The parser sees one line. Its message may repeat the name of a member, which may be long.
         shorten(&error.to_string().replace(" at line 1 column ", " at column "), MESSAGE_COLUMNS)
     })?;
