@@ -600,6 +600,26 @@ fn a_server_waits_for_the_first_session() {
     });
 }
 
+/// A store that is not there yet can come; a path that holds something else cannot become one.
+#[test]
+fn a_server_waits_for_no_store_that_cannot_come() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    fixture.write("notes.txt", &"no store ".repeat(20));
+    for (store, expected) in [
+        ("jsonl:none", "waiting for the first session: there is no store at none"),
+        ("sqlite:none.db", "waiting for the first session: there is no store at none.db"),
+        ("jsonl:notes.txt", "error: wanted a directory for jsonl:notes.txt, found a file"),
+        ("sqlite:notes.txt", "error: sqlite:notes.txt is not a database"),
+    ] {
+        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        command.args(["mcp", "serve", "--store", store]).current_dir(fixture.path("."));
+        let output = command.stdin(std::process::Stdio::null()).output().expect("rath runs");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.starts_with(expected), "{store}: {printed}");
+        assert_eq!(output.status.success(), expected.starts_with("waiting"), "{store}");
+    }
+}
+
 #[test]
 fn nothing_is_written() {
     let fixture = Fixture::in_folder(workshop(""), STORES[0]);

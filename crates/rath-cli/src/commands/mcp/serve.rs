@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rath::record::draw::one_line;
+use rath::store::StoreErrorKind;
 use rmcp::ServiceExt;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
@@ -46,12 +48,12 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 
 pub(crate) async fn run(args: &ServeArgs) -> CommandResult {
     let answers = Arc::new(Answers::new(args.store.clone()));
-    if let Err(failure) = answers.store().await {
-        if !failure.message.starts_with("there is no store") {
-            return Err(failure);
-        }
+    match answers.store().await {
         // The first session may come later.
-        output::message!("waiting for the first session: {}", failure.message);
+        Err(error) if error.kind() == StoreErrorKind::Missing => {
+            output::message!("waiting for the first session: {}", one_line(&error.message()));
+        }
+        opened => _ = opened?,
     }
     let handler = Handler::new(answers.clone());
     let served = match args.http {
