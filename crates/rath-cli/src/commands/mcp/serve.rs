@@ -30,7 +30,8 @@ pub(crate) struct ServeArgs {
     /// Serve by HTTP at this address of this machine, such as 127.0.0.1:8808; port 0 chooses one
     ///
     /// The URL that is printed has a secret, since every user and every program of this machine can connect. Where RATH_MCP_TOKEN
-    /// is set, its value is the secret; a client can also send it as `Authorization: Bearer`.
+    /// is set, its value is the secret: at least 16 letters, digits, `-`, `.`, `_` and `~`. A client can also send it as
+    /// `Authorization: Bearer`.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     http: Option<SocketAddr>,
 }
