@@ -11,11 +11,15 @@ use rath::tool::hidden_files_blocking;
 use rath_mcp::{McpServers, Places, Transport};
 
 use crate::asking::confirm;
-use crate::configuration::{FileState, McpFile, McpFiles, Permissions};
+use crate::configuration::{FileState, McpFile, McpFiles, Permissions, trust_command};
 use crate::output::{self, Failure};
 
 /// The most rows of a terminal of 80 columns that the servers of a file may take for a person to be asked about them.
 const MAX_SHOWN_ROWS: usize = 18;
+
+/// The remark about servers in a mode that refuses changes.
+pub(crate) const NONE_IN_READ_ONLY: &str =
+    "changes are refused, so MCP servers are left out: they could write in the directory";
 
 /// The session whose agent gets the servers.
 pub(crate) struct ServersRequest<'a> {
@@ -43,7 +47,7 @@ pub(crate) async fn for_agent(
     let mut files = McpFiles::read(Some(directory))?;
     if mode == Mode::ReadOnly {
         if !files.servers.is_empty() {
-            output::note("changes are refused, so MCP servers are left out: they could write in the directory");
+            output::note(NONE_IN_READ_ONLY);
         }
         return Ok(None);
     }
@@ -95,6 +99,7 @@ pub(crate) async fn connect(servers: &McpServers) {
     for status in list {
         if let Err(error) = status.protocol {
             output::warning(&format!("MCP: {}", one_line(&error.message())));
+            error.hint().into_iter().for_each(|hint| output::message!("hint: {}", one_line(hint)));
         }
         status.notes.iter().for_each(|note| output::note(&format!("MCP: {}", one_line(note))));
     }
@@ -131,7 +136,7 @@ async fn ask(file: &McpFile) -> Result<bool, Failure> {
     let outline = match file.outline() {
         Ok(outline) => outline,
         Err(failure) => {
-            output::warning(&failure.message);
+            output::warning(&failure.to_string());
             return Ok(false);
         }
     };
@@ -143,7 +148,8 @@ async fn ask(file: &McpFile) -> Result<bool, Failure> {
     if rows.sum::<usize>() > MAX_SHOWN_ROWS {
         output::note(&format!(
             "the MCP servers of {path} are more than a screen shows, and not in force; `rath mcp ls` shows them, \
-             `rath config trust` accepts them"
+             `{}` accepts them",
+            trust_command([&*file.path])
         ));
         return Ok(false);
     }
