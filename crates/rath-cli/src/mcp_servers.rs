@@ -59,12 +59,8 @@ pub(crate) async fn for_agent(
         if is_accepted {
             files = McpFiles::read(Some(directory))?;
         }
-    } else if let Some(file) = files.proposed().next() {
-        let changed = if file.state == FileState::Changed { " changed: it" } else { "" };
-        let servers =
-            file.outline().map_or_else(|_| "servers".to_owned(), |list| count(list.len() as u64, "MCP server"));
-        let path = output::path(&file.path);
-        output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
+    } else {
+        files.proposed().for_each(note_proposed);
     }
     files.notices.iter().for_each(|notice| output::note(notice));
     if is_fork {
@@ -128,6 +124,19 @@ pub(crate) async fn places(sandbox: &Sandbox, directory: &Path, store_file: Opti
         file.iter().for_each(|file| walls.keep_out(file));
     }
     Ok(places)
+}
+
+/// Says that the servers of a file are not in force.
+fn note_proposed(file: &McpFile) {
+    let changed = if file.state == FileState::Changed { " changed: it" } else { "" };
+    match file.outline() {
+        Ok(list) if list.is_empty() => {}
+        Ok(list) => {
+            let (path, servers) = (output::path(&file.path), count(list.len() as u64, "MCP server"));
+            output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
+        }
+        Err(failure) => output::warning(&failure.to_string()),
+    }
 }
 
 /// Asks the person at the terminal about a file of the project, and shows all that it would start. Returns true if it is accepted.

@@ -439,9 +439,12 @@ fn a_file_that_cannot_be_used_is_named_with_advice() {
         ("{\"servers\": {}}", "has no member `mcpServers`"),
     ] {
         place.write("app/.mcp.json", text);
-        for args in [trust, list, show] {
+        for args in [trust, list, show, &run_args] {
             check(args, &[&parts[..], &[problem]].concat());
         }
+        let output = place.rath("app", list);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!printed.contains("rath config trust"), "what is wrong cannot be accepted: {printed}");
     }
 }
 

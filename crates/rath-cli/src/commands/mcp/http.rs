@@ -150,9 +150,7 @@ impl Token {
                 };
                 // All others can be written in more than one way in a URL, or not at all in a header.
                 if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)) {
-                    return wrong(
-                        "has a character other than letters of ASCII, digits, `-`, `.`, `_` and `~`".to_owned(),
-                    );
+                    return wrong("has a character other than `A-Z`, `a-z`, `0-9`, `-`, `.`, `_` and `~`".to_owned());
                 }
                 if text.len() < MIN_TOKEN_BYTES {
                     return wrong(format!("has fewer than {MIN_TOKEN_BYTES} characters"));

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &McpLsArgs) -> CommandResult {
         true => output::data(|out| list.iter().try_for_each(|server| output::json_line(out, server)))?,
         false => output::text(|out| list.iter().try_for_each(|server| server.print(out)))?,
     }
-    let proposed: Vec<_> = files.proposed().map(|file| &*file.path).collect();
+    let proposed: Vec<_> = files.proposed().filter(|file| file.outline().is_ok()).map(|file| &*file.path).collect();
     if !proposed.is_empty() {
         output::message!("hint: `{}` accepts what the project's file says now", trust_command(proposed));
     } else if list.is_empty() {
