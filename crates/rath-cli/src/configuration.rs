@@ -14,6 +14,7 @@ mod owner;
 mod owner;
 mod trust;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -405,30 +406,72 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Accepts the present content of the project's files, the innermost of each kind. Returns their paths.
-pub(crate) fn trust_project(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let mut accepted = Vec::new();
-    if let Some((path, text)) = ProjectFiles::find(directory, PROJECT_FILE).files.into_iter().next() {
-        let text = text?;
-        parse(&path, &text)?;
-        accept(&path, &text)?;
-        accepted.push(path);
-    }
-    if let Some((_, text)) = ProjectFiles::find(directory, mcp::PROJECT_FILE).files.into_iter().next() {
-        text?;
-    }
-    let user_directory = config_directory();
-    let is_of_project = |file: &McpFile| file.path.parent() != user_directory.as_deref();
-    if let Some(file) = McpFiles::read(Some(directory))?.files.into_iter().find(is_of_project) {
-        for (name, description) in file.outline()? {
-            output::message!("{name}: {description}");
-        }
-        file.accept()?;
-        accepted.push(file.path);
-    }
-    if accepted.is_empty() {
+/// Accepts the present content of files of a project; without names, that of the innermost of each kind. Says which.
+///
+/// All files are checked before the first one is accepted.
+pub(crate) fn trust_files(named: &[PathBuf]) -> Result<(), Failure> {
+    let paths = match named {
+        [] => innermost_files(Path::new(".")),
+        named => named.iter().map(|path| project_file(path)).collect::<Result<_, _>>()?,
+    };
+    if paths.is_empty() {
         let message = format!("there is no {PROJECT_FILE} or {} in this directory or above it", mcp::PROJECT_FILE);
         return Err(Failure::new(message, "`rath config show` shows what is in force"));
     }
-    Ok(accepted)
+    let mut checked = Vec::new();
+    for path in paths {
+        let missing = || Failure::new(format!("there is no {}", output::path(&path)), "look at the name");
+        let text = read_file(&path)?.ok_or_else(missing)?;
+        let servers = match path.ends_with(mcp::PROJECT_FILE) {
+            true => McpFile::proposed(&path, &text)?.outline()?,
+            false => {
+                parse(&path, &text)?;
+                Vec::new()
+            }
+        };
+        checked.push((path, text, servers));
+    }
+    for (path, text, servers) in checked {
+        accept(&path, &text)?;
+        output::message!("accepted {}", output::path(&path));
+        servers.iter().for_each(|(name, description)| output::message!("  {name}: {description}"));
+    }
+    Ok(())
+}
+
+/// Returns the command with which the user accepts files, from the current directory.
+pub(crate) fn trust_command<'a>(files: impl IntoIterator<Item = &'a Path>) -> String {
+    let (innermost, current) = (innermost_files(Path::new(".")), canonical(Path::new(".")));
+    let mut files: Vec<_> = files.into_iter().collect();
+    files.dedup();
+    let names = match files.iter().all(|file| innermost.iter().any(|path| path == file)) {
+        true => Vec::new(),
+        false => files.iter().map(|file| file.strip_prefix(&current).unwrap_or(file)).collect(),
+    };
+    names.iter().fold("rath config trust".to_owned(), |command, name| {
+        format!("{command} {}", output::quote(&name.display().to_string()))
+    })
+}
+
+/// Returns the innermost file of each kind of the project that a directory belongs to.
+fn innermost_files(directory: &Path) -> Vec<PathBuf> {
+    let innermost = |name| ProjectFiles::find(directory, name).files.into_iter().next();
+    [PROJECT_FILE, mcp::PROJECT_FILE].into_iter().filter_map(innermost).map(|(path, _)| path).collect()
+}
+
+/// Returns the whole path of a file that a project can have.
+fn project_file(path: &Path) -> Result<PathBuf, Failure> {
+    let is_known = |name: &&OsStr| [PROJECT_FILE, mcp::PROJECT_FILE].iter().any(|known| name == known);
+    let Some(name) = path.file_name().filter(is_known) else {
+        let message = format!("{} is not a file of a project", output::path(path));
+        let hint = format!("name a file {PROJECT_FILE} or {}", mcp::PROJECT_FILE);
+        return Err(Failure::new(message, hint).with_exit(Exit::Usage));
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let path = canonical(directory).join(name);
+    if is_of_others(&path, Path::new(".")) {
+        let message = format!("another user owns {}", output::path(&path));
+        return Err(Failure::new(message, "it is never used; copy what it says to a file of your own"));
+    }
+    Ok(path)
 }

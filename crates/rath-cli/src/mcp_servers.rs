@@ -11,11 +11,15 @@ use rath::tool::hidden_files_blocking;
 use rath_mcp::{McpServers, Places, Transport};
 
 use crate::asking::confirm;
-use crate::configuration::{FileState, McpFile, McpFiles, Permissions};
+use crate::configuration::{FileState, McpFile, McpFiles, Permissions, trust_command};
 use crate::output::{self, Failure};
 
 /// The most rows of a terminal of 80 columns that the servers of a file may take for a person to be asked about them.
 const MAX_SHOWN_ROWS: usize = 18;
+
+/// The remark about servers in a mode that refuses changes.
+pub(crate) const NONE_IN_READ_ONLY: &str =
+    "changes are refused, so MCP servers are left out: they could write in the directory";
 
 /// The session whose agent gets the servers.
 pub(crate) struct ServersRequest<'a> {
@@ -43,7 +47,7 @@ pub(crate) async fn for_agent(
     let mut files = McpFiles::read(Some(directory))?;
     if mode == Mode::ReadOnly {
         if !files.servers.is_empty() {
-            output::note("changes are refused, so MCP servers are left out: they could write in the directory");
+            output::note(NONE_IN_READ_ONLY);
         }
         return Ok(None);
     }
@@ -55,12 +59,8 @@ pub(crate) async fn for_agent(
         if is_accepted {
             files = McpFiles::read(Some(directory))?;
         }
-    } else if let Some(file) = files.proposed().next() {
-        let changed = if file.state == FileState::Changed { " changed: it" } else { "" };
-        let servers =
-            file.outline().map_or_else(|_| "servers".to_owned(), |list| count(list.len() as u64, "MCP server"));
-        let path = output::path(&file.path);
-        output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
+    } else {
+        files.proposed().for_each(note_proposed);
     }
     files.notices.iter().for_each(|notice| output::note(notice));
     if is_fork {
@@ -95,6 +95,7 @@ pub(crate) async fn connect(servers: &McpServers) {
     for status in list {
         if let Err(error) = status.protocol {
             output::warning(&format!("MCP: {}", one_line(&error.message())));
+            error.hint().into_iter().for_each(|hint| output::message!("hint: {}", one_line(hint)));
         }
         status.notes.iter().for_each(|note| output::note(&format!("MCP: {}", one_line(note))));
     }
@@ -125,13 +126,26 @@ pub(crate) async fn places(sandbox: &Sandbox, directory: &Path, store_file: Opti
     Ok(places)
 }
 
+/// Says that the servers of a file are not in force.
+fn note_proposed(file: &McpFile) {
+    let changed = if file.state == FileState::Changed { " changed: it" } else { "" };
+    match file.outline() {
+        Ok(list) if list.is_empty() => {}
+        Ok(list) => {
+            let (path, servers) = (output::path(&file.path), count(list.len() as u64, "MCP server"));
+            output::note(&format!("{path}{changed} names {servers}, not in force; `rath mcp ls` shows them"));
+        }
+        Err(failure) => output::warning(&failure.to_string()),
+    }
+}
+
 /// Asks the person at the terminal about a file of the project, and shows all that it would start. Returns true if it is accepted.
 async fn ask(file: &McpFile) -> Result<bool, Failure> {
     let path = output::path(&file.path);
     let outline = match file.outline() {
         Ok(outline) => outline,
         Err(failure) => {
-            output::warning(&failure.message);
+            output::warning(&failure.to_string());
             return Ok(false);
         }
     };
@@ -143,7 +157,8 @@ async fn ask(file: &McpFile) -> Result<bool, Failure> {
     if rows.sum::<usize>() > MAX_SHOWN_ROWS {
         output::note(&format!(
             "the MCP servers of {path} are more than a screen shows, and not in force; `rath mcp ls` shows them, \
-             `rath config trust` accepts them"
+             `{}` accepts them",
+            trust_command([&*file.path])
         ));
         return Ok(false);
     }

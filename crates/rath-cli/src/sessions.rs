@@ -8,7 +8,7 @@ use rath::record::codec::{Ending, Report};
 use rath::record::draw::{count, one_line, preview};
 use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
-use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
+use rath::store::{BranchSummary, Create, Damage, Registry, StoreError, StoreErrorKind};
 use rath::turn::Next;
 use rath::{BranchId, ErrorKind, Resumed, Session, SessionFile, Store, view};
 
@@ -42,7 +42,7 @@ impl StoreArg {
     }
 
     /// Opens the store, which has to exist, for a server: the caller closes it.
-    pub(crate) async fn open_for_server(&self) -> Result<Store, Failure> {
+    pub(crate) async fn open_for_server(&self) -> Result<Store, StoreError> {
         open_store(&self.store, Create::Never).await
     }
 
@@ -88,11 +88,11 @@ pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
 }
 
 /// Opens the store at `uri`, which the caller closes.
-async fn open_store(uri: &str, create: Create) -> Result<Store, Failure> {
-    let opened = Registry::new().open_as(uri, create).await.map_err(Failure::from);
-    let store = opened.map_err(|failure| match uri.strip_prefix("file:") {
-        Some(_) => failure.with_hint("name a session file by its path, in place of the session"),
-        None => failure,
+async fn open_store(uri: &str, create: Create) -> Result<Store, StoreError> {
+    let opened = Registry::new().open_as(uri, create).await;
+    let store = opened.map_err(|error| match uri.strip_prefix("file:") {
+        Some(_) => error.with_hint("name a session file by its path, in place of the session"),
+        None => error,
     })?;
     Ok(store.hiding(&secrets()).sandboxes(sandboxes::kinds()))
 }

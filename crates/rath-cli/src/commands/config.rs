@@ -1,11 +1,13 @@
 //! `rath config`: show the configuration, and accept that of a project.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rath::policy::Mode;
 use rath::record::draw::one_line;
 
-use crate::configuration::{self, ConfigFile, FileState, McpFiles, Permissions, Trust, trust_project, user_file};
+use crate::configuration::{
+    self, ConfigFile, FileState, McpFiles, Permissions, Trust, trust_command, trust_files, user_file,
+};
 use crate::output::{self, CommandResult, Exit};
 
 /// Show what is configured, or accept the file of a project
@@ -53,16 +55,17 @@ enum ConfigAction {
     /// Show what is in force here, and where it comes from (the default)
     Show,
     /// Accept what the project's `rath.toml` and `.mcp.json` say now. A file that changes is not accepted any longer
-    Trust,
+    Trust {
+        /// The files, if not the innermost of each kind
+        files: Vec<PathBuf>,
+    },
 }
 
 pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
-    match args.action {
+    match &args.action {
         None | Some(ConfigAction::Show) => show(),
-        Some(ConfigAction::Trust) => {
-            for path in trust_project(Path::new("."))? {
-                output::message!("accepted {}", output::path(&path));
-            }
+        Some(ConfigAction::Trust { files }) => {
+            trust_files(files)?;
             show()
         }
     }
@@ -73,6 +76,14 @@ fn show() -> CommandResult {
     permissions.warn_of_others();
     let (gc_rules, mcp) = (configuration::gc_rules()?, McpFiles::read(Some(Path::new(".")))?);
     mcp.notices.iter().for_each(|notice| output::note(notice));
+    let mut described = Vec::new();
+    for file in &mcp.files {
+        match file.outline() {
+            Ok(servers) => described.push((file, servers)),
+            // Of others, and not in force: it harms nothing.
+            Err(failure) => output::warning(&failure.to_string()),
+        }
+    }
     let from = |source: &ConfigFile| output::home_path(&source.path);
     output::text(|out| {
         if permissions.mode.is_none() && permissions.project_modes.is_empty() {
@@ -91,18 +102,20 @@ fn show() -> CommandResult {
         for (rule, source) in &permissions.ignored {
             writeln!(out, "not in force: {}  ({})", one_line(&rule.to_string()), from(source))?;
         }
-        for file in &mcp.files {
+        for (file, servers) in &described {
             let prefix = if file.state == FileState::InForce { "" } else { "not in force: " };
-            // A file that is not in force may be wrong.
-            for (name, description) in file.outline().unwrap_or_default() {
+            for (name, description) in servers {
                 writeln!(out, "{prefix}mcp server {name}: {description}  ({})", output::home_path(&file.path))?;
             }
         }
         let path = user_file().map(|path| output::home_path(&path)).unwrap_or_default();
         gc_rules.lines().iter().try_for_each(|rule| writeln!(out, "gc {rule}  ({path})"))
     })?;
-    if !permissions.ignored.is_empty() || mcp.proposed().next().is_some() {
-        output::message!("hint: `rath config trust` accepts what the project allows");
+    let proposed = described.iter().map(|(file, _)| file).filter(|file| file.state != FileState::InForce);
+    let ignored = permissions.ignored.iter().map(|(_, source)| &*source.path);
+    let proposed: Vec<_> = ignored.chain(proposed.map(|file| &*file.path)).collect();
+    if !proposed.is_empty() {
+        output::message!("hint: `{}` accepts what the project allows", trust_command(proposed));
     } else if permissions.rules.is_empty()
         && let Some(path) = user_file()
     {

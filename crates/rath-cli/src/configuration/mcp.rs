@@ -24,12 +24,16 @@ pub(crate) struct McpFiles {
     pub(crate) servers: Vec<ServerConfig>,
     /// Remarks about the files.
     pub(crate) notices: Vec<String>,
+    /// The names of the servers that are in force, each with its file.
+    sources: Vec<(String, PathBuf)>,
 }
 
 /// A file that names MCP servers.
 pub(crate) struct McpFile {
     pub(crate) path: PathBuf,
     pub(crate) state: FileState,
+    /// The servers of a file in force that are not used, each with the reason.
+    pub(crate) left_out: Vec<(String, String)>,
     /// The content, exactly as it is shown and accepted.
     text: String,
 }
@@ -53,8 +57,8 @@ impl McpFiles {
             // The two files of the user are in one directory.
             user_file().map_or(Ok(()), |file| refuse_within_reach(&file, directory))?;
             if let Some(text) = read_file(&path)? {
-                files.add_servers(&path, &text, Origin::User)?;
-                files.files.push(McpFile { path, text, state: FileState::InForce });
+                let left_out = files.add_servers(&path, &text, Origin::User)?;
+                files.files.push(McpFile { path, text, state: FileState::InForce, left_out });
             }
         }
         let found = directory.map(|directory| ProjectFiles::find(directory, PROJECT_FILE));
@@ -66,14 +70,14 @@ impl McpFiles {
         for (path, text) in of_project {
             // What a link leads to may be accepted for another project, where the same commands are other programs.
             if path.is_symlink() {
-                files.notices.push(format!("{} is ignored: it is a link", output::path(&path)));
+                files.notices.push(format!("{} is ignored: it is a link; {LINK_HINT}", output::path(&path)));
                 continue;
             }
             // A project cannot keep the user from working in it.
             let text = match text {
                 Ok(text) => text,
                 Err(failure) => {
-                    files.notices.push(format!("{}, so it is ignored", failure.message));
+                    files.notices.push(format!("{}, so it is ignored; mend it, or move it away", failure.message));
                     continue;
                 }
             };
@@ -82,10 +86,11 @@ impl McpFiles {
                 false if trusted.has_path(&path) => FileState::Changed,
                 false => FileState::New,
             };
-            if state == FileState::InForce {
-                files.add_servers(&path, &text, Origin::Project)?;
-            }
-            files.files.push(McpFile { path, text, state });
+            let left_out = match state {
+                FileState::InForce => files.add_servers(&path, &text, Origin::Project)?,
+                FileState::New | FileState::Changed => Vec::new(),
+            };
+            files.files.push(McpFile { path, text, state, left_out });
         }
         Ok(files)
     }
@@ -95,42 +100,57 @@ impl McpFiles {
         self.files.iter().filter(|file| file.state != FileState::InForce)
     }
 
-    /// Adds the servers of a file that is in force. Only now variables are replaced by their values.
-    fn add_servers(&mut self, path: &Path, text: &str, origin: Origin) -> Result<(), Failure> {
+    /// Adds the servers of a file that is in force, and returns those that are not used. Only now variables are replaced by their
+    /// values.
+    fn add_servers(&mut self, path: &Path, text: &str, origin: Origin) -> Result<Vec<(String, String)>, Failure> {
         let variable = |name: &str| std::env::var(name).ok();
         let config = Config::parse(text, origin, variable).map_err(|error| wrong(path, &error))?;
         self.notices
             .extend(config.notices.iter().map(|notice| format!("{}: {}", output::path(path), one_line(notice))));
+        let reason = |why: String| if why == DISABLED { "it is disabled".to_owned() } else { one_line(&why) };
+        let mut left_out: Vec<_> =
+            config.left_out.into_iter().map(|(name, why)| (one_line(&name), reason(why))).collect();
         for server in config.servers {
-            if self.servers.iter().any(|known| known.name == server.name) {
-                let (name, path) = (one_line(&server.name), output::path(path));
+            if let Some((name, used)) = self.sources.iter().find(|(known, _)| *known == server.name) {
+                let (name, path) = (one_line(name), output::path(path));
                 self.notices.push(format!("the server `{name}` in {path} is ignored: another one has that name"));
+                left_out.push((name, format!("the one in {} is used", output::home_path(used))));
             } else {
+                self.sources.push((server.name.clone(), path.to_owned()));
                 self.servers.push(server);
             }
         }
-        Ok(())
+        Ok(left_out)
     }
 }
 
 impl McpFile {
+    /// Returns a file that the user is about to accept.
+    pub(super) fn proposed(path: &Path, text: &str) -> Result<Self, Failure> {
+        if path.is_symlink() {
+            let message = format!("{} is a link, and links are not used", output::path(path));
+            return Err(Failure::new(message, LINK_HINT));
+        }
+        Ok(McpFile { path: path.to_owned(), state: FileState::New, left_out: Vec::new(), text: text.to_owned() })
+    }
+
     /// Describes the servers of the file, each by its name and on one line, as they are written: variables have no value here. What
     /// a server is, the parser that starts it says: it is not read here a second time.
     pub(crate) fn outline(&self) -> Result<Vec<(String, String)>, Failure> {
+        let config = self.parsed()?;
         let not_servers = || {
             let message = format!("the MCP servers in {} cannot be read", output::path(&self.path));
             Failure::new(message, HINT).with_exit(Exit::Usage)
         };
         let content: Value = serde_json::from_str(&self.text).map_err(|_| not_servers())?;
         let servers = content["mcpServers"].as_object().ok_or_else(not_servers)?;
-        let config = self.parsed()?;
         let parsed = |name: &str| config.servers.iter().find(|server| server.name == name);
         let left_out =
             |name: &str| config.left_out.iter().find(|(known, _)| known == name).map(|(_, why)| why.as_str());
         let describe = |name: &str, server| match parsed(name) {
             Some(config) => describe(server, config),
             None => left_out(name).map_or_else(String::new, |why| match why {
-                "disabled" => why.to_owned(),
+                DISABLED => why.to_owned(),
                 why => format!("left out: {}", one_line(why)),
             }),
         };
@@ -180,6 +200,9 @@ fn describe(server: &Value, config: &ServerConfig) -> String {
     parts.join("; ")
 }
 
+/// The reason of the parser for a server that is switched off.
+const DISABLED: &str = "disabled";
+const LINK_HINT: &str = "put the file itself in its place";
 const HINT: &str = "it looks like {\"mcpServers\": {\"name\": {\"command\": \"program\"}}}";
 
 fn wrong(path: &Path, error: &rath_mcp::Error) -> Failure {
@@ -220,7 +243,7 @@ mod tests {
             ),
         ] {
             let text = format!(r#"{{"mcpServers": {{"s": {server}}}}}"#);
-            let file = McpFile { path: "f".into(), state: FileState::New, text };
+            let file = McpFile::proposed(Path::new("f"), &text).map_err(|failure| failure.message).expect("a file");
             let outline = file.outline().map_err(|failure| failure.message).expect("servers");
             assert_eq!(outline, [("s".to_owned(), expected.to_owned())]);
         }

@@ -2,16 +2,26 @@
 
 use std::io::{self, Write};
 
-use rath::record::draw::{count, describe_effect, one_line, preview};
+use rath::StepId;
+use rath::record::SHORT_ID_DIGITS;
+use rath::record::draw::{count, describe_effect, one_line, preview, shorten};
 
 use super::{CallOfStep, Explanation};
 use crate::output::{self, BRANCH};
+
+/// The columns of a terminal that lines fit in. Paths, addresses and digests are longer if they have to be: they are copied.
+const COLUMNS: usize = 80;
+/// The columns before the text of a line that begins with a step: two spaces, the id, a space.
+const STEP_COLUMNS: usize = 2 + SHORT_ID_DIGITS + 1;
+/// The fewest columns that a text is shortened to.
+const MIN_TEXT_COLUMNS: usize = 20;
 
 impl Explanation {
     /// Prints the answers, a section for each question that the record can answer.
     pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let name = one_line(&self.branch_name);
-        writeln!(out, "{} {BRANCH}{name}{BRANCH:#}  {}", output::short(&self.step), self.headline)?;
+        let headline = fitting(&self.headline, SHORT_ID_DIGITS + 1 + name.chars().count() + 2);
+        writeln!(out, "{} {BRANCH}{name}{BRANCH:#}  {headline}", output::short(&self.step))?;
         self.call.iter().try_for_each(|call| print_call(out, call))?;
         self.print_answer(out)?;
         self.print_seen(out)?;
@@ -30,28 +40,37 @@ impl Explanation {
         let usage = answer.usage.map(|usage| format!(", {usage}")).unwrap_or_default();
         let is_usual = ["stop", "calls"].contains(&answer.finish);
         let finish = if is_usual { String::new() } else { format!(", {}", answer.finish) };
-        writeln!(out, "answered by: {model} in step {}{usage}{finish}", output::short(&answer.step))?;
+        writeln!(out, "answered by: {model}")?;
+        writeln!(out, "answered in: {}{usage}{finish}", output::short(&answer.step))?;
         answer.request.iter().try_for_each(|request| writeln!(out, "request: {request}"))
     }
 
     fn print_seen(&self, out: &mut dyn Write) -> io::Result<()> {
         let messages = count(self.seen.messages.len() as u64, "message");
+        let seen = match &self.seen.instructions {
+            Some(_) => format!("instructions and {messages}"),
+            None => messages,
+        };
         match self.answer {
-            Some(_) => writeln!(out, "the model saw {messages}:")?,
-            None => writeln!(out, "no model was asked in this step; one that is asked now sees {messages}:")?,
+            Some(_) => writeln!(out, "the model saw {seen}:")?,
+            None => writeln!(out, "no model was asked here; one asked now would see {seen}:")?,
         }
         if let Some(instructions) = &self.seen.instructions {
+            let text = fitting(&format!("instructions: {}", instructions.text), STEP_COLUMNS);
+            writeln!(out, "  {} {text}", output::short(&instructions.step))?;
             let tools: Vec<_> = instructions.tools.iter().map(|tool| preview(tool)).collect();
-            let tools = if tools.is_empty() { String::new() } else { format!(" (tools: {})", tools.join(", ")) };
-            writeln!(out, "  {} instructions: {}{tools}", output::short(&instructions.step), instructions.text)?;
+            if !tools.is_empty() {
+                print_list(out, "    tools: ", &tools)?;
+            }
         }
         self.seen.messages.iter().try_for_each(|message| {
-            let calls = match message.calls {
+            let results = match message.calls {
                 0 => String::new(),
                 1 => " (and the result)".to_owned(),
                 calls => format!(" (and {calls} results)"),
             };
-            writeln!(out, "  {} {}{calls}", output::short(&message.step), message.line)
+            let line = fitting(&message.line, STEP_COLUMNS + results.len());
+            writeln!(out, "  {} {line}{results}", output::short(&message.step))
         })
     }
 
@@ -62,18 +81,20 @@ impl Explanation {
         for change in &self.changes {
             let by = match (&change.call, &change.tool) {
                 (Some(call), Some(tool)) => {
-                    format!("  while call {} of {} ran", preview(&call.to_string()), preview(tool))
+                    format!("  during {} {}", preview(tool), preview(&call.to_string()))
                 }
                 _ => String::new(),
             };
             writeln!(out, "  {} {}{by}", output::short(&change.step), describe_effect(&change.effect))?;
         }
         let Some(files) = &self.files else { return Ok(()) };
-        writeln!(out, "the files come from: {} {}", output::short(&files.step), files.headline)?;
+        let source = "the files come from: ";
+        let headline = fitting(&files.headline, source.len() + SHORT_ID_DIGITS + 1);
+        writeln!(out, "{source}{} {headline}", output::short(&files.step))?;
         let conflicts: Vec<_> = files.conflicts.iter().map(|path| preview(path)).collect();
         match &conflicts[..] {
             [] => Ok(()),
-            conflicts => writeln!(out, "undecided conflicts: {}", conflicts.join(", ")),
+            conflicts => print_list(out, "undecided conflicts: ", conflicts),
         }
     }
 
@@ -85,15 +106,18 @@ impl Explanation {
             let text = memory.text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
             let seen = if memory.is_seen { ", seen by the model" } else { "" };
             let (notes, uri) = (count(memory.notes as u64, "note"), preview(&memory.memory));
-            writeln!(out, "  {} {}{text} ({notes} in {uri}{seen})", output::short(&memory.step), memory.operation)?;
+            let line = fitting(&format!("{}{text}", memory.operation), STEP_COLUMNS);
+            writeln!(out, "  {} {line}", output::short(&memory.step))?;
+            writeln!(out, "    {notes} in {uri}{seen}")?;
         }
         if !self.compression.is_empty() {
             writeln!(out, "replaced by summaries:")?;
         }
         self.compression.iter().try_for_each(|fold| {
-            let hidden: Vec<_> = fold.hidden.iter().map(output::short).collect();
+            let hidden: Vec<_> = fold.hidden.iter().map(StepId::short).collect();
             let steps = count(fold.hidden.len() as u64, "step");
-            writeln!(out, "  {} {steps} ({}): {}", output::short(&fold.step), hidden.join(" "), fold.summary)
+            writeln!(out, "  {} {}", output::short(&fold.step), fitting(&fold.summary, STEP_COLUMNS))?;
+            print_list(out, &format!("    {steps}: "), &hidden)
         })
     }
 
@@ -103,20 +127,25 @@ impl Explanation {
         }
         for route in &self.routes {
             let menu: Vec<_> = route.menu.iter().map(|name| preview(name)).collect();
-            writeln!(out, "  {} {} of {}", output::short(&route.step), preview(&route.choice), menu.join(", "))?;
+            writeln!(out, "  {} {}", output::short(&route.step), preview(&route.choice))?;
+            print_list(out, "    of: ", &menu)?;
         }
         if !self.checks.is_empty() {
             writeln!(out, "checks:")?;
         }
         self.checks.iter().try_for_each(|check| {
             let current = if check.is_current { "on these files" } else { "on other files" };
-            writeln!(out, "  {} {} {} {current}", output::short(&check.step), preview(&check.check), check.verdict)
+            let state = format!("{} {current}", check.verdict);
+            let name = fitting(&check.check, STEP_COLUMNS + state.len() + 1);
+            writeln!(out, "  {} {name} {state}", output::short(&check.step))
         })
     }
 
     fn print_cost(&self, out: &mut dyn Write) -> io::Result<()> {
-        let unpriced = if self.cost.has_unpriced { ", without models that have no price" } else { "" };
-        writeln!(out, "cost up to this step: {}, {}{unpriced}", self.cost.usage, self.cost.money)?;
+        writeln!(out, "cost up to this step: {}, {}", self.cost.usage, self.cost.money)?;
+        if self.cost.has_unpriced {
+            writeln!(out, "  without models that have no price")?;
+        }
         if self.cost.branches.len() < 2 {
             return Ok(());
         }
@@ -126,7 +155,27 @@ impl Explanation {
 }
 
 fn print_call(out: &mut dyn Write, call: &CallOfStep) -> io::Result<()> {
-    writeln!(out, "call: {} {} {}", preview(&call.id.to_string()), preview(&call.tool), call.arguments)?;
+    let text = format!("{} {} {}", preview(&call.id.to_string()), preview(&call.tool), call.arguments);
+    writeln!(out, "call: {}", fitting(&text, "call: ".len()))?;
     call.allowed_by.iter().try_for_each(|rule| writeln!(out, "allowed by: {}", preview(rule)))?;
     call.decided_by.iter().try_for_each(|person| writeln!(out, "decided by: {}", preview(person)))
+}
+
+/// Shortens a text to the end of a line that begins with so many columns.
+fn fitting(text: &str, columns_before: usize) -> String {
+    shorten(text, COLUMNS.saturating_sub(columns_before).max(MIN_TEXT_COLUMNS))
+}
+
+/// Prints all items of a list. The lines after the first one are indented.
+fn print_list(out: &mut dyn Write, begin: &str, items: &[String]) -> io::Result<()> {
+    let mut line = begin.to_owned();
+    for (nth, item) in items.iter().enumerate() {
+        let separator = if nth + 1 < items.len() { "," } else { "" };
+        if line.chars().count() + item.chars().count() + separator.len() > COLUMNS && nth > 0 {
+            writeln!(out, "{}", line.trim_end())?;
+            line = "      ".to_owned();
+        }
+        line.push_str(&format!("{item}{separator} "));
+    }
+    writeln!(out, "{}", line.trim_end())
 }

@@ -8,6 +8,7 @@ mod bundles;
 mod canaries;
 #[cfg(target_os = "linux")]
 mod directories;
+mod explain;
 mod files;
 mod fixture;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,9 @@
 //! `rath mcp serve --http`: who may connect, and the clients and suites that others wrote.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -20,7 +22,11 @@ struct Server {
 
 impl Server {
     fn start(fixture: &Fixture, environment: &[(&str, &str)]) -> Self {
-        let mut command = fixture.command(&["mcp", "serve", "--http", "127.0.0.1:0"]);
+        Server::start_at(fixture, "127.0.0.1:0", environment)
+    }
+
+    fn start_at(fixture: &Fixture, address: &str, environment: &[(&str, &str)]) -> Self {
+        let mut command = fixture.command(&["mcp", "serve", "--http", address]);
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the server starts");
         let mut stderr = BufReader::new(process.stderr.take().expect("a pipe"));
@@ -130,6 +136,62 @@ fn only_programs_with_the_secret_are_answered() {
     let (status, _) = server.send("POST", &server.path, &[VERSION, METHOD], &list_tools());
     assert_eq!(status, 200, "it still answers");
     assert!(server.stop());
+}
+
+#[test]
+fn every_url_that_is_printed_is_answered() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    for address in ["127.0.0.1:0", "127.9.9.9:0", "[::1]:0"] {
+        if let Err(error) = TcpListener::bind(address) {
+            eprintln!("skipped {address}: {error}");
+            continue;
+        }
+        let server = Server::start_at(&fixture, address, &[]);
+        let origin = format!("http://{}", server.address);
+        for (headers, expected) in [
+            (&[VERSION, METHOD][..], 200),
+            (&[VERSION, METHOD, ("Origin", &origin)], 200),
+            (&[VERSION, METHOD, ("Host", "example.com")], 403),
+        ] {
+            let (status, body) = server.send("POST", &server.path, headers, &list_tools());
+            assert_eq!(status, expected, "{address} {headers:?}: {body}");
+        }
+        assert!(server.stop());
+    }
+}
+
+/// The secret is the end of a URL, and of a header.
+#[test]
+fn a_secret_that_a_url_cannot_have_is_refused() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    let rows: [(&[u8], &str); 10] = [
+        (b"", "has fewer than 16 characters"),
+        (b"short", "has fewer than 16 characters"),
+        (b"correct horse battery", "has a character other than"),
+        (b"correct/horse/battery", "has a character other than"),
+        (b"correct?horse?battery", "has a character other than"),
+        (b"correct#horse#battery", "has a character other than"),
+        (b"correct%20horse%20battery", "has a character other than"),
+        (b"correct-horse-battery\n", "has a character other than"),
+        ("correct-h\u{f6}rse-battery".as_bytes(), "has a character other than"),
+        (b"correct-h\xf6rse-battery", "has a character other than"),
+    ];
+    for (secret, expected) in rows {
+        let mut command = fixture.command(&["mcp", "serve", "--http", "127.0.0.1:0"]);
+        command.env("RATH_MCP_TOKEN", OsStr::from_bytes(secret)).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("rath runs");
+        let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let line = lines.find(|line| !line.starts_with("waiting for"));
+        let _ = process.kill();
+        let _ = process.wait();
+        let line = line.unwrap_or_default();
+        assert!(line.starts_with(&format!("error: RATH_MCP_TOKEN {expected}")), "{secret:?}: {line}");
+        assert!(!line.contains("horse"), "{line}");
+    }
+    let secret = "Correct-horse.battery_~1";
+    let server = Server::start(&fixture, &[("RATH_MCP_TOKEN", secret)]);
+    let path = server.path.replace("$RATH_MCP_TOKEN", secret);
+    assert_eq!(server.send("POST", &path, &[VERSION, METHOD], &list_tools()).0, 200);
 }
 
 #[test]

@@ -199,24 +199,28 @@ fn every_tool_answers() {
 
             explain_step {"step":"STEP1"}
             {"answer":"an explanation from the record","session":"S1","step":"STEP1"}
-            STEP1 main  tool result: call_1_1 ok: the river Seine ~a.txt +b.txt  [agent]
-            call: call_1_1 shell {"command":"echo one > a.txt; printf 'x\\ny\\n' > b.txt; ec…
+            STEP1 main  tool result: call_1_1 ok: the river Seine ~a.txt +b.txt [agent]
+            call: call_1_1 shell {"command":"echo one > a.txt; printf 'x\\ny\\n' > b.txt; e…
             allowed by: mode full
-            answered by: script:script in step STEP2, 1740 in, 21 out
-            the model saw 1 message:
-              STEP5 instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_file, edit_file, shell, run_code, check, commit)
+            answered by: script:script
+            answered in: STEP2, 1740 in, 21 out
+            the model saw instructions and 1 message:
+              STEP5 instructions: You are a careful assistant. Do what the user asks, wi…
+                tools: read_file, list_files, file_exists, search_files, write_file,
+                  edit_file, shell, run_code, check, commit
               STEP8 user: Write two files, please
             tools run in: local:FOLDER/work
             changed files:
-              STEP1 ~a.txt  while call call_1_1 of shell ran
-              STEP1 +b.txt  while call call_1_1 of shell ran
-            the files come from: STEP1 tool result: call_1_1 ok: the river Seine ~a.txt +b.txt  [agent]
-            cost up to this step: 1740 in, 21 out, $0.00, without models that have no price
+              STEP1 ~a.txt  during shell call_1_1
+              STEP1 +b.txt  during shell call_1_1
+            the files come from: STEP1 tool result: call_1_1 ok: the river Seine ~a.txt …
+            cost up to this step: 1740 in, 21 out, $0.00
+              without models that have no price
 
             explain_step {"step":"STEP8"}
             {"answer":"an explanation from the record","session":"S1","step":"STEP8"}
             STEP8 main  user: Write two files, please
-            no model was asked in this step; one that is asked now sees 1 message:
+            no model was asked here; one asked now would see 1 message:
               STEP8 user: Write two files, please
             cost up to this step: 0 in, 0 out, $0.00
 
@@ -594,6 +598,26 @@ fn a_server_waits_for_the_first_session() {
         assert!(list.starts_with(&session), "{list}");
         client.stop().await;
     });
+}
+
+/// A store that is not there yet can come; a path that holds something else cannot become one.
+#[test]
+fn a_server_waits_for_no_store_that_cannot_come() {
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    fixture.write("notes.txt", &"no store ".repeat(20));
+    for (store, expected) in [
+        ("jsonl:none", "waiting for the first session: there is no store at none"),
+        ("sqlite:none.db", "waiting for the first session: there is no store at none.db"),
+        ("jsonl:notes.txt", "error: wanted a directory for jsonl:notes.txt, found a file"),
+        ("sqlite:notes.txt", "error: sqlite:notes.txt is not a database"),
+    ] {
+        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        command.args(["mcp", "serve", "--store", store]).current_dir(fixture.path("."));
+        let output = command.stdin(std::process::Stdio::null()).output().expect("rath runs");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.starts_with(expected), "{store}: {printed}");
+        assert_eq!(output.status.success(), expected.starts_with("waiting"), "{store}");
+    }
 }
 
 #[test]

@@ -253,16 +253,17 @@ fn servers_are_listed_with_their_files_and_tools() {
           own__diff
           own__request_as_sent
         own: runs other  (TMP/app/.mcp.json)
-          not in force: it is disabled, its variable is not set, or an earlier file has its name
+          not in force: the one in ~/.config/rath/mcp.json is used
         past: runs no-such-program  (TMP/app/.mcp.json)
           not reachable: the server `past`: it could not be started (cannot run `no-such-program`: there is no such program)
+          hint: a program in your home directory cannot be seen from behind walls; in your own configuration, `"walls": "none"` takes them away
         note: the server `own` in .mcp.json is ignored: another one has that name
     "#]].assert_eq(&stable(&output));
     expect![[r#"
         own: runs sh -c 'echo started $1 >> started.txt; exec '\''PROGRAM'\'' mcp serve' sh 1  (~/.config/rath/mcp.json)
           in force
         own: runs other  (TMP/app/.mcp.json)
-          not in force: it is disabled, its variable is not set, or an earlier file has its name
+          not in force: the one in ~/.config/rath/mcp.json is used
         past: runs no-such-program  (TMP/app/.mcp.json)
           in force
         note: the server `own` in .mcp.json is ignored: another one has that name
@@ -284,7 +285,167 @@ fn a_server_without_its_variable_is_left_out_and_the_others_are_used() {
     assert_eq!((&*marks, tools.len()), ("started 1\nstarted 1\n", 8), "{printed}");
     let output = place.rath("app", &["mcp", "ls", "--no-start"]);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(printed.contains("not in force: it is disabled, its variable is not set, or"), "{printed}");
+    let why = "not in force: the variable `NO_SUCH` is not set (in `command`) and has no default";
+    assert!(printed.contains(why), "{printed}");
+}
+
+/// Each server that is not used has its one reason, and the one that is used is that of the file which it comes from.
+#[test]
+fn a_server_that_is_not_in_force_is_listed_with_its_reason() {
+    let place = Place::new(DONE);
+    let servers = |list: &[(&str, Value)]| {
+        let servers: serde_json::Map<_, _> =
+            list.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
+        json!({"mcpServers": servers}).to_string()
+    };
+    let (program, off) = (json!({"command": "true"}), json!({"command": "true", "disabled": true}));
+    let of_user = [("both", program.clone()), ("off", off), ("unset", json!({"command": "${NO_SUCH}"}))];
+    place.write("home/.config/rath/mcp.json", &servers(&of_user));
+    place.write("app/.mcp.json", &servers(&[("both", program.clone()), ("off", program.clone())]));
+    trust(&place, "app");
+    place.write("app/below/.mcp.json", &servers(&[("new", program)]));
+    let output = place.rath("app/below", &["mcp", "ls", "--no-start", "--json"]);
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = listed.lines().map(|line| {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        let text = |member: &str| row[member].as_str().unwrap_or("-").to_owned();
+        let file = place.stable(&text("file"));
+        format!("{} {}: {} {}\n", file.trim_end(), text("name"), row["is_in_force"], text("why_not"))
+    });
+    expect![[r#"
+        ~/.config/rath/mcp.json both: true -
+        ~/.config/rath/mcp.json off: false it is disabled
+        ~/.config/rath/mcp.json unset: false the variable `NO_SUCH` is not set (in `command`) and has no default
+        TMP/app/below/.mcp.json new: false you have not accepted the file
+        TMP/app/.mcp.json both: false the one in ~/.config/rath/mcp.json is used
+        TMP/app/.mcp.json off: true -
+    "#]]
+    .assert_eq(&rows.collect::<String>());
+}
+
+/// Walls hide the home directory, which the user has to know.
+#[test]
+fn a_server_that_walls_hide_is_named_with_advice() {
+    let place = Place::new(DONE);
+    let program = place.path("home/tool");
+    symlink("/bin/true", &program).expect("a program");
+    place.write("home/.config/rath/mcp.json", &json!({"mcpServers": {"tool": {"command": program}}}).to_string());
+    let hint = "hint: a program in your home directory cannot be seen from behind walls";
+    let output = place.run_in("app", &[]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut lines = printed.lines().skip_while(|line| !line.starts_with("warning: MCP: the server `tool`: "));
+    assert!(lines.nth(1).is_some_and(|line| line.starts_with(hint)), "{printed}");
+    let output = place.rath("app", &["mcp", "ls"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = printed.lines().skip_while(|line| !line.starts_with("  not reachable: "));
+    assert!(lines.nth(1).is_some_and(|line| line.trim_start().starts_with(hint)), "{printed}");
+    let output = place.rath("app", &["mcp", "ls", "--json"]);
+    let row: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(row["hint"].as_str().is_some_and(|text| format!("hint: {text}").starts_with(hint)), "{row}");
+}
+
+/// A list starts no server that a run would leave out.
+#[test]
+fn a_list_starts_no_server_where_changes_are_refused() {
+    for (file, mode, is_started) in [
+        ("home/.config/rath/config.toml", "read-only", false),
+        ("app/rath.toml", "read-only", false),
+        ("home/.config/rath/config.toml", "workspace", true),
+    ] {
+        let place = Place::new(DONE);
+        place.write("home/.config/rath/mcp.json", &config("own", "1"));
+        place.write(file, &format!("[permissions]\nmode = \"{mode}\"\n"));
+        let started = if is_started { "started 1\n" } else { "" };
+        assert_eq!(run(&place, "app", &[]).0, started, "{file} {mode}");
+        let output = place.rath("app", &["mcp", "ls"]);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(place.read("app/started.txt"), started, "{file} {mode}: {printed}");
+        assert_eq!(printed.contains("not in force: changes are refused"), !is_started, "{printed}");
+        assert!(output.status.success(), "{printed}");
+    }
+}
+
+/// The outer of two files is accepted by its name, and what is printed says which one was.
+#[test]
+fn each_file_of_nested_projects_can_be_accepted_from_within() {
+    let place = Place::new(DONE);
+    place.write("app/.mcp.json", &config("outer", "outer"));
+    place.write("app/below/.mcp.json", &config("inner", "inner"));
+    place.write("app/rath.toml", "[permissions]\nallow = [\"command echo *\"]\n");
+    place.write("app/below/rath.toml", "[permissions]\nallow = [\"command ls\"]\n");
+    let accept = |args: &[&str]| {
+        let output = place.rath("app/below", &[&["config", "trust"], args].concat());
+        let printed = place.stable(&String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{printed}");
+        let lines = printed.lines().filter(|line| line.starts_with("accepted ") || line.starts_with("hint: "));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let both = expect![[r#"
+        accepted rath.toml
+        accepted .mcp.json
+        hint: `rath config trust 'TMP/app/rath.toml' 'TMP/app/.mcp.json'` accepts what the project allows
+    "#]];
+    both.assert_eq(&accept(&[]));
+    assert_eq!(run(&place, "app/below", &[]).0, "started inner\n");
+    // The hint of each command names the file that is not in force.
+    for args in [&["mcp", "ls", "--no-start"][..], &["config"]] {
+        let output = place.rath("app/below", args);
+        let printed = place.stable(&String::from_utf8_lossy(&output.stderr));
+        assert!(printed.contains("`rath config trust 'TMP/app/"), "{printed}");
+    }
+    expect![[r#"
+        accepted TMP/app/.mcp.json
+        hint: `rath config trust 'TMP/app/rath.toml'` accepts what the project allows
+    "#]]
+    .assert_eq(&accept(&["../.mcp.json"]));
+    let marks = run(&place, "app/below", &[]).0;
+    assert!(marks.contains("started inner\n") && marks.contains("started outer\n"), "{marks}");
+    // Nothing is accepted if one of the files cannot be.
+    let trusted = place.read("home/.config/rath/trusted");
+    for (name, expected) in [
+        ("../a.txt", "is not a file of a project"),
+        ("..", "is not a file of a project"),
+        ("../../.mcp.json", "error: there is no "),
+    ] {
+        let output = place.rath("app/below", &["config", "trust", "../rath.toml", name]);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && printed.contains(expected), "{name}: {printed}");
+        assert_eq!(place.read("home/.config/rath/trusted"), trusted, "{name}");
+    }
+}
+
+/// A file that cannot be used: each command says which one, and what to do.
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_advice() {
+    let (parts, place) = ([".mcp.json", "hint: "], Place::new(DONE));
+    let run_args = ["run", "Go.", "--model", "script:../script.jsonl"];
+    let (trust, list, show) = (&["config", "trust"][..], &["mcp", "ls", "--no-start"][..], &["config"][..]);
+    place.write("app/below/.mcp.json", &config("past", "1"));
+    symlink("below/.mcp.json", place.path("app/.mcp.json")).expect("a link");
+    let check = |args: &[&str], parts: &[&str]| {
+        let output = place.rath("app", args);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        parts.iter().for_each(|part| assert!(printed.contains(part), "{part} for {args:?}: {printed}"));
+    };
+    let advice = "put the file itself in its place";
+    check(trust, &["error: ", ".mcp.json is a link", advice]);
+    for args in [list, show, &run_args] {
+        check(args, &[".mcp.json is ignored: it is a link", advice]);
+    }
+    fs::remove_file(place.path("app/.mcp.json")).expect("removed");
+    for (text, problem) in [
+        ("{\"mcpServers\": {},}", "at line 1 column 19"),
+        ("no JSON", "at line 1 column 2"),
+        ("{\"servers\": {}}", "has no member `mcpServers`"),
+    ] {
+        place.write("app/.mcp.json", text);
+        for args in [trust, list, show, &run_args] {
+            check(args, &[&parts[..], &[problem]].concat());
+        }
+        let output = place.rath("app", list);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!printed.contains("rath config trust"), "what is wrong cannot be accepted: {printed}");
+    }
 }
 
 /// A server runs in walls, without the files that a rule hides.

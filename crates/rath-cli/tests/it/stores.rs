@@ -961,8 +961,8 @@ fn a_file_that_is_no_store_is_left_unchanged() {
     check(
         &["ls", "--store", "jsonl:notes.txt"],
         expect![[r#"
-        ! error: there is no store at notes.txt
-        ! hint: `rath run` makes one; `--store` names another
+        ! error: wanted a directory for jsonl:notes.txt, found a file
+        ! hint: write `jsonl:.rath/sessions`
         exit 1
     "#]],
     );

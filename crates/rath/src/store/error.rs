@@ -16,6 +16,8 @@ plane_error! {
     StoreErrorKind {
         /// A store could not be opened, read or written.
         Store => Store,
+        /// There is no store at the path, and none was to be created.
+        Missing => Store,
         /// Stored data was changed or is missing.
         Damaged => Damaged,
         /// The file or directory is not a store, or was written by a newer version.

@@ -102,10 +102,14 @@ impl Jsonl {
         let checked = rath_dir::check(&folder).and_then(|()| rath_dir::check_entries(&folder));
         checked.map_err(|error| failed(&uri, "open", error))?;
         // A folder that cannot be reached is not taken for a missing one.
-        folder.try_exists().map_err(|error| failed(&uri, "open", error))?;
-        if !folder.is_dir() {
+        let is_there = folder.try_exists().map_err(|error| failed(&uri, "open", error))?;
+        if is_there && !folder.is_dir() {
+            let message = format!("wanted a directory for {uri}, found a file");
+            return Err(StoreError::new(StoreErrorKind::Store, message).with_hint("write `jsonl:.rath/sessions`"));
+        }
+        if !is_there {
             if create == Create::Never {
-                return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
+                return Err(StoreError::new(StoreErrorKind::Missing, format_args!("there is no store at {path}"))
                     .with_hint(NO_STORE_HINT));
             }
             make_folder(&folder).map_err(|error| failed(&uri, "make", error))?;

@@ -235,7 +235,7 @@ const READ_MODES: [OpenMode; 3] = [OpenMode::ReadOnly, OpenMode::Immutable, Open
 /// Creates the error for a store that is not there.
 fn no_store(path: &str, file: &Path) -> StoreError {
     let versions = file.with_file_name("workspace");
-    let error = StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"));
+    let error = StoreError::new(StoreErrorKind::Missing, format_args!("there is no store at {path}"));
     match versions.join("objects").is_dir() {
         false => error.with_hint(NO_STORE_HINT),
         // Versions of files do not tell which session they are from.

@@ -115,7 +115,7 @@ impl Answers {
     }
 
     /// Returns the store, which is opened when it is first needed.
-    pub(super) async fn store(&self) -> std::result::Result<&Store, Failure> {
+    pub(super) async fn store(&self) -> std::result::Result<&Store, StoreError> {
         self.store.get_or_try_init(|| self.arg.open_for_server()).await
     }
 

@@ -1,7 +1,7 @@
 //! The server by HTTP, for programs of this machine that have its secret.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResul
     let (listener, address) = bound.await.map_err(|error: std::io::Error| {
         Failure::new(format!("cannot listen at {address}: {error}"), "choose another port, or 0 for any")
     })?;
-    let service = service(handler, address.port());
+    let service = service(handler, address);
     output::message!("serving at http://{address}/mcp{}", token.path());
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let accept = async {
@@ -78,15 +78,28 @@ pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResul
     Ok(Exit::Success)
 }
 
-/// Returns the service. It keeps no state between requests, and accepts those that name this address alone: a page in a browser
+/// Returns the names of this machine under which a server at an address can be asked.
+fn host_names(address: SocketAddr) -> Vec<String> {
+    let own = match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let others = ["127.0.0.1", "localhost", "[::1]"].into_iter().filter(|name| *name != own);
+    others.map(str::to_owned).chain([own.clone()]).collect()
+}
+
+/// Returns the service. It keeps no state between requests, and accepts those that name this machine alone: a page in a browser
 /// cannot make it answer under another name.
-fn service(handler: Handler, port: u16) -> Service {
-    let names = ["127.0.0.1", "localhost", "[::1]"];
+fn service(handler: Handler, address: SocketAddr) -> Service {
+    let (names, port) = (host_names(address), address.port());
+    // Clients leave out the port that an address without one means.
+    let without_port = if port == 80 { names.clone() } else { Vec::new() };
+    let hosts = names.iter().map(|name| format!("{name}:{port}")).chain(without_port);
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_allowed_hosts(names.map(|name| format!("{name}:{port}")))
-        .with_allowed_origins(names.map(|name| format!("http://{name}:{port}")))
+        .with_allowed_hosts(hosts)
+        .with_allowed_origins(names.iter().map(|name| format!("http://{name}:{port}")))
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_MESSAGE_BYTES);
     StreamableHttpService::new(move || Ok(handler.clone()), Arc::default(), config)
@@ -127,13 +140,24 @@ struct Token {
 
 impl Token {
     fn choose() -> Result<Self, Failure> {
-        match std::env::var(TOKEN_VARIABLE) {
-            Ok(text) if text.len() >= MIN_TOKEN_BYTES => Ok(Token { text, is_chosen: true }),
-            Ok(_) => {
-                let message = format!("{TOKEN_VARIABLE} has fewer than {MIN_TOKEN_BYTES} characters");
-                Err(Failure::new(message, "set it to a long random text, or not at all").with_exit(Exit::Usage))
+        match std::env::var_os(TOKEN_VARIABLE) {
+            Some(text) => {
+                // A text that is not Unicode has a character that no secret can have.
+                let text = text.to_string_lossy().into_owned();
+                let wrong = |problem: String| {
+                    let hint = "set it to a long random text such as `openssl rand -hex 16` prints, or not at all";
+                    Err(Failure::new(format!("{TOKEN_VARIABLE} {problem}"), hint).with_exit(Exit::Usage))
+                };
+                // All others can be written in more than one way in a URL, or not at all in a header.
+                if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)) {
+                    return wrong("has a character other than `A-Z`, `a-z`, `0-9`, `-`, `.`, `_` and `~`".to_owned());
+                }
+                if text.len() < MIN_TOKEN_BYTES {
+                    return wrong(format!("has fewer than {MIN_TOKEN_BYTES} characters"));
+                }
+                Ok(Token { text, is_chosen: true })
             }
-            Err(_) => {
+            None => {
                 let mut bytes = [0; 16];
                 getrandom::fill(&mut bytes).map_err(|error| {
                     Failure::new(format!("there is no randomness for a secret: {error}"), "set RATH_MCP_TOKEN")

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rath::record::draw::one_line;
+use rath::store::StoreErrorKind;
 use rmcp::ServiceExt;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
@@ -28,7 +30,8 @@ pub(crate) struct ServeArgs {
     /// Serve by HTTP at this address of this machine, such as 127.0.0.1:8808; port 0 chooses one
     ///
     /// The URL that is printed has a secret, since every user and every program of this machine can connect. Where RATH_MCP_TOKEN
-    /// is set, its value is the secret; a client can also send it as `Authorization: Bearer`.
+    /// is set, its value is the secret: at least 16 letters, digits, `-`, `.`, `_` and `~`. A client can also send it as
+    /// `Authorization: Bearer`.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     http: Option<SocketAddr>,
 }
@@ -46,12 +49,12 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 
 pub(crate) async fn run(args: &ServeArgs) -> CommandResult {
     let answers = Arc::new(Answers::new(args.store.clone()));
-    if let Err(failure) = answers.store().await {
-        if !failure.message.starts_with("there is no store") {
-            return Err(failure);
-        }
+    match answers.store().await {
         // The first session may come later.
-        output::message!("waiting for the first session: {}", failure.message);
+        Err(error) if error.kind() == StoreErrorKind::Missing => {
+            output::message!("waiting for the first session: {}", one_line(&error.message()));
+        }
+        opened => _ = opened?,
     }
     let handler = Handler::new(answers.clone());
     let served = match args.http {

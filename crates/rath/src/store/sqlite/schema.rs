@@ -277,7 +277,7 @@ pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, c
     // An empty file is a store that is being created, or was about to be.
     if header.iter().all(|byte| *byte == 0) && create == Create::Never {
         let message = format!("there is no store at {}: the file is empty", path.display());
-        return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(NO_STORE_HINT));
+        return Err(StoreError::new(StoreErrorKind::Missing, message).with_hint(NO_STORE_HINT));
     }
     if !header.is_empty() && (header.len() as u64) < HEADER_BYTES {
         return Err(truncated(uri, header.len() as u64, HEADER_BYTES));
