@@ -265,8 +265,8 @@ pub(crate) fn line_with_mark(before: &str, mark: &str, note: &Note) -> String {
 /// Returns the command that shows the step which a note came from, if it came from one.
 pub(crate) fn source_command(note: &Note) -> Option<String> {
     let source = note.source.as_ref()?;
-    // The thread of a message is the branch that it was said on, and a session may have several.
-    let branch = note.thread.as_ref().and_then(|thread| thread.parse::<BranchId>().ok());
+    // The thread of what was said begins with the branch on which it was, and a session may have several.
+    let branch = note.thread.as_ref().and_then(|thread| thread.split('/').next()?.parse::<BranchId>().ok());
     let branch = branch.or_else(|| source.session.parse().ok());
     let session = branch.map_or_else(|| output::quote(&source.session), |branch| branch.short());
     Some(match source.steps.first() {
