@@ -215,7 +215,7 @@ impl Container {
         }
         drop(guard);
         let guard = tokio::time::timeout(wait, self.live.clone().write_owned()).await.map_err(|_| {
-            let message = format!("other commands have run in the container for more than {} s", wait.as_secs());
+            let message = format!("other commands still run in the container after {} s", wait.as_secs());
             let hint = "files have to be covered that were not there when those began; wait until they end";
             Error::new(ErrorKind::Unavailable, message).with_hint(hint)
         })?;

@@ -115,6 +115,14 @@ pub(crate) fn rename(from: (&Handle, &[u8]), _to: (&Handle, &[u8])) -> io::Resul
     match *from.0 {}
 }
 
+pub(crate) fn rename_new(from: (&Handle, &[u8]), _to: (&Handle, &[u8])) -> io::Result<()> {
+    match *from.0 {}
+}
+
+pub(crate) fn exchange(one: (&Handle, &[u8]), _other: (&Handle, &[u8])) -> io::Result<bool> {
+    match *one.0 {}
+}
+
 pub(crate) fn remove_file(dir: &Handle, _name: &[u8]) -> io::Result<()> {
     match *dir {}
 }

@@ -179,7 +179,7 @@ pub use self::regular_file::{open_regular_file, read_at_most};
 pub use self::snapshot::Snapshot;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -190,7 +190,7 @@ use self::disk::Handle;
 use self::index::IndexKey;
 use self::limits::SnapshotLimits;
 use self::overlay::OverlayMount;
-use self::restore::{Interrupted, Restore};
+use self::restore::{Care, FailedRestore, Restore};
 
 /// A directory whose versions are stored.
 ///
@@ -389,17 +389,6 @@ impl Workspace {
         }
     }
 
-    /// Undoes changes that were applied to the files of a snapshot, unless another program has changed the file since.
-    fn undo(&mut self, before: &Snapshot, applied: &[&changes::TreeChange]) -> Result<()> {
-        let applied: HashMap<_, _> = applied.iter().map(|change| (&*change.path, change.after)).collect();
-        let now = self.snapshot()?;
-        let mut changed = changes::diff_trees(&self.objects, Some(now.dir.tree()), before.dir.tree())?;
-        changed.retain(|change| applied.get(&*change.path).is_some_and(|after| *after == change.before));
-        let root = self.open_root()?;
-        let restore = Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &now.dir };
-        restore.run(&changed).map_err(|interrupted| interrupted.error)
-    }
-
     /// Returns the changes between two snapshots, by path, of tracked and untracked files.
     ///
     /// An ignored directory with more than 20 changes is one path.
@@ -432,12 +421,10 @@ impl Workspace {
         }
         self.check_left_out(&changed)?;
         let root = self.open_root()?;
-        let restore = Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &before.dir };
-        if let Err(Interrupted { error, applied }) = restore.run(&changed) {
-            if applied.is_empty() {
-                return Err(error);
-            }
-            return Err(match self.undo(before, &applied) {
+        let care = if self.overlay.is_some() { Care::LookBefore } else { Care::LookAfter };
+        let restore = Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &before.dir, care };
+        if let Err(FailedRestore { error, applied }) = restore.run(&changed) {
+            return Err(match restore.undo(&applied) {
                 Ok(()) => error,
                 Err(second) => {
                     let message = format!("{error}; and the files before could not be put back: {second}");

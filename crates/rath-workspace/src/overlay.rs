@@ -23,7 +23,7 @@ use crate::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork_method::MountedFork;
 use crate::objects::{self, Objects};
-use crate::restore::Restore;
+use crate::restore::{Care, Restore};
 use crate::tree::ObjectId;
 use crate::{changes, disk, index, regular_file};
 
@@ -186,8 +186,8 @@ pub(crate) fn fork(
     if !changes_from_base.is_empty() {
         let root = disk::open_root(into).map_err(failed)?;
         let dir = known.clone().unwrap_or_default();
-        let restore = Restore { objects, root: &root, root_path: into, dir: &dir };
-        restore.run(&changes_from_base).map_err(|interrupted| interrupted.error)?;
+        let restore = Restore { objects, root: &root, root_path: into, dir: &dir, care: Care::None };
+        restore.run(&changes_from_base).map_err(|failed| failed.error)?;
     }
     // The fork is complete from here on.
     let name = format!("{}\n", base.tree);

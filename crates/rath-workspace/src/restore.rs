@@ -17,7 +17,7 @@ use crate::listing::Listing;
 use crate::objects::{self, Objects};
 use crate::paths;
 use crate::rename::{directory, last_name};
-use crate::tree::Mode;
+use crate::tree::{Mode, ObjectId};
 
 /// The number of times that a file is put back which another program saves all the time.
 const MAX_EXCHANGES: usize = 100;
@@ -29,20 +29,32 @@ pub(crate) struct Restore<'a> {
     pub(crate) root_path: &'a Path,
     /// The contents as a snapshot found them. Files that were changed since stay.
     pub(crate) dir: &'a Arc<Dir>,
+    pub(crate) care: Care,
+}
+
+/// The care that is taken of files which other programs change meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// A file is looked at again when it has left its place.
+    LookAfter,
+    /// A file is looked at just before: to move one of an overlay mount away would copy it.
+    LookBefore,
+    /// No other program knows of the directory.
+    None,
 }
 
 /// A restore that failed on its way.
-pub(crate) struct Interrupted<'a> {
+pub(crate) struct FailedRestore<'a> {
     pub(crate) error: Error,
-    /// The changes that were applied, or may have been.
+    /// The changes that were applied, or may have been, in their order.
     pub(crate) applied: Vec<&'a TreeChange>,
 }
 
 impl Restore<'_> {
-    /// Applies changes. If an untracked file is in the way, none is applied.
-    pub(crate) fn run<'c>(&self, changed: &'c [TreeChange]) -> std::result::Result<(), Interrupted<'c>> {
+    /// Applies changes. If an untracked file is in the way, or a file is not as in the snapshot, none is applied.
+    pub(crate) fn run<'c>(&self, changed: &'c [TreeChange]) -> std::result::Result<(), FailedRestore<'c>> {
         let mut applied = Vec::new();
-        self.apply(changed, &mut applied).map_err(|error| Interrupted { error, applied })
+        self.apply(changed, &mut applied).map_err(|error| FailedRestore { error, applied })
     }
 
     fn apply<'c>(&self, changed: &'c [TreeChange], applied: &mut Vec<&'c TreeChange>) -> Result<()> {
@@ -55,21 +67,59 @@ impl Restore<'_> {
                 None => self.check_removal(change)?,
             }
         }
+        for change in changed {
+            self.check_unchanged(change).map_err(|error| error.of(&change.path))?;
+        }
         let mut targets = targets.into_iter();
         let mut emptied = BTreeSet::new();
         for change in changed.iter().rev().filter(|change| change.before.is_some() && change.after.is_none()) {
-            applied.push(change);
-            self.remove(change).map_err(|error| error.of(&change.path))?;
+            match self.remove(change) {
+                Ok(true) => applied.push(change),
+                Ok(false) => {}
+                Err(error) => return Err(error.noting(change, applied)),
+            }
             emptied.insert(directory(&change.path));
         }
         self.remove_empty(emptied);
         for change in changed {
             let Some(version) = change.after else { continue };
             if targets.next() != Some(WriteTarget::AlreadyThere) {
-                applied.push(change);
-                self.write_file(change, version)?;
+                let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
+                match self.write_file(change, version.0, &content) {
+                    Ok(()) => applied.push(change),
+                    Err(error) => return Err(error.noting(change, applied)),
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Undoes changes, except for files that other programs have changed since.
+    pub(crate) fn undo(&self, applied: &[&TreeChange]) -> Result<()> {
+        let mut emptied = BTreeSet::new();
+        for change in applied.iter().rev() {
+            let undone = || -> Result<bool, FileError> {
+                if !self.has_version(&change.path, change.after)? {
+                    return Ok(false);
+                }
+                let Some((mode, id)) = change.before else {
+                    let dir = disk::open_path(self.root, directory(&change.path))?;
+                    disk::remove_file(&dir, last_name(&change.path))?;
+                    return Ok(true);
+                };
+                let content = self.objects.get(id, objects::ObjectKind::Blob).map_err(FileError::Other)?;
+                let dir = self.directory_for(&change.path)?;
+                self.with_temporary(&change.path, &dir, |temporary| {
+                    let _open = write_new(temporary, mode, &content)?;
+                    Ok(disk::rename(temporary, (&dir, last_name(&change.path)))?)
+                })?;
+                Ok(false)
+            };
+            if undone().map_err(|error| error.of(&change.path))? {
+                emptied.insert(directory(&change.path));
+            }
+        }
+        self.remove_empty(emptied);
         Ok(())
     }
 
@@ -149,50 +199,96 @@ impl Restore<'_> {
         names.try_fold(self.dir, |dir, name| dir.child(dir.find(name)?))?.find(last)
     }
 
-    /// Returns true if a file is still the one of the snapshot. A rename does not change what is compared.
-    fn is_as_seen(&self, (dir, name): (&Handle, &[u8]), seen: &DirEntry) -> io::Result<bool> {
-        let found = match disk::stat(dir, name) {
+    /// Fails if a file is no longer the one of the snapshot.
+    fn check_unchanged(&self, change: &TreeChange) -> Result<(), FileError> {
+        if self.care == Care::None || change.before.is_none() {
+            return Ok(());
+        }
+        let seen = self.seen(change).ok_or(FileError::Changed)?;
+        let dir = match disk::open_path(self.root, directory(&change.path)) {
+            // What is to be removed may be gone already.
+            Err(error) if disk::is_gone(&error) && change.after.is_none() => return Ok(()),
+            Err(error) if disk::is_gone(&error) => return Err(FileError::Changed),
+            opened => opened?,
+        };
+        let at = (&dir, last_name(&change.path));
+        let is_gone = || matches!(disk::stat(at.0, at.1), Err(error) if disk::is_gone(&error));
+        match self.is_as_seen(at, seen, Position::InPlace)? || (change.after.is_none() && is_gone()) {
+            true => Ok(()),
+            false => Err(FileError::Changed),
+        }
+    }
+
+    /// Returns true if a file is the one of the snapshot, with the same content.
+    fn is_as_seen(&self, at: (&Handle, &[u8]), seen: &DirEntry, position: Position) -> io::Result<bool> {
+        let found = match disk::stat(at.0, at.1) {
             Err(error) if disk::is_gone(&error) => return Ok(false),
             found => found?,
         };
-        let facts = |stat: &Stat| (stat.size, stat.modified, stat.mode);
-        if facts(&found) != facts(&seen.stat) {
+        let plain = |stat: &Stat| (stat.size, stat.modified, stat.mode);
+        if plain(&found) != plain(&seen.stat) {
             return Ok(false);
         }
+        // A rename changes this time.
+        let changed = if position == Position::Moved { found.changed } else { seen.stat.changed };
+        let is_same_file = found == Stat { changed, ..seen.stat };
         // The clock of files is coarse: a change right after the snapshot may show in the content alone.
-        if !seen.racy {
+        if is_same_file && !seen.racy {
             return Ok(true);
         }
-        let content = match disk::read_link(dir, name)? {
-            Some(target) => target,
-            None => {
-                let mut content = Vec::with_capacity(found.size as usize + 1);
-                disk::read_all(&disk::open_file(dir, name)?, &mut content, found.size)?;
-                content
-            }
-        };
-        Ok(objects::hash_object(objects::ObjectKind::Blob, &content) == Some(seen.id))
+        Ok(content_id(at, found.size)? == Some(seen.id))
     }
 
-    /// Removes a file.
-    fn remove(&self, change: &TreeChange) -> Result<(), FileError> {
-        let dir = disk::open_path(self.root, directory(&change.path))?;
-        let (at, seen) = ((&dir, last_name(&change.path)), self.seen(change).ok_or(FileError::Changed)?);
-        if matches!(disk::stat(at.0, at.1), Err(error) if disk::is_gone(&error)) {
-            return Ok(());
+    /// Returns true if a path has a version, or nothing where that is none.
+    fn has_version(&self, path: &[u8], version: Option<Version>) -> io::Result<bool> {
+        let dir = match disk::open_path(self.root, directory(path)) {
+            Err(error) if disk::is_gone(&error) => return Ok(version.is_none()),
+            opened => opened?,
+        };
+        let at = (&dir, last_name(path));
+        let found = match disk::stat(at.0, at.1) {
+            Err(error) if disk::is_gone(&error) => return Ok(version.is_none()),
+            found => found?,
+        };
+        let Some((mode, id)) = version else { return Ok(false) };
+        let found_mode = match found.file_type() {
+            FileType::Link => Mode::Link,
+            FileType::File if found.is_executable() => Mode::Executable,
+            FileType::File => Mode::File,
+            _ => return Ok(false),
+        };
+        Ok(found_mode == mode && content_id(at, found.size)? == Some(id))
+    }
+
+    /// Removes a file. Returns false if it was gone already.
+    fn remove(&self, change: &TreeChange) -> Result<bool, FileError> {
+        let dir = match disk::open_path(self.root, directory(&change.path)) {
+            Err(error) if disk::is_gone(&error) => return Ok(false),
+            opened => opened?,
+        };
+        let at = (&dir, last_name(&change.path));
+        if self.care != Care::LookAfter {
+            self.check_unchanged(change)?;
+            return match disk::remove_file(at.0, at.1) {
+                Err(error) if disk::is_gone(&error) => Ok(false),
+                removed => Ok(removed.map(|()| true)?),
+            };
         }
-        if !self.is_as_seen(at, seen)? {
-            return Err(FileError::Changed);
-        }
-        self.with_temporary(&change.path, &dir, |temporary| {
+        let seen = self.seen(change).ok_or(FileError::Changed)?;
+        let removed = self.with_temporary(&change.path, &dir, |temporary| {
             disk::rename(at, temporary)?;
-            let is_as_seen = self.is_as_seen(temporary, seen);
+            let is_as_seen = self.is_as_seen(temporary, seen, Position::Moved);
             if !matches!(is_as_seen, Ok(true)) {
-                disk::rename_new(temporary, at)?;
+                // If the other program has saved it once more, that is what stays.
+                disk::rename_new(temporary, at).map_err(FileError::from_rename)?;
                 return Err(is_as_seen.map_or_else(FileError::Io, |_| FileError::Changed));
             }
             Ok(disk::remove_file(temporary.0, temporary.1)?)
-        })
+        });
+        match removed {
+            Err(FileError::Io(error)) if disk::is_gone(&error) => Ok(false),
+            removed => removed.map(|()| true),
+        }
     }
 
     /// Removes directories and their parents if they are empty.
@@ -209,30 +305,27 @@ impl Restore<'_> {
     }
 
     /// Writes a file by renaming a temporary file: a reader sees the old content or the new content, never a part.
-    fn write_file(&self, change: &TreeChange, (mode, id): Version) -> Result<()> {
+    fn write_file(&self, change: &TreeChange, mode: Mode, content: &[u8]) -> Result<(), FileError> {
         let path = &*change.path;
-        let content = self.objects.get(id, objects::ObjectKind::Blob)?;
-        let put = || -> Result<(), FileError> {
-            let dir = self.directory_for(path)?;
-            let at = (&dir, last_name(path));
-            if disk::stat(at.0, at.1).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
-                self.remove_empty_tree(path)?;
-            }
-            let seen = change.before.and_then(|_| self.seen(change));
-            if seen.is_some_and(|seen| !matches!(self.is_as_seen(at, seen), Ok(true))) {
-                return Err(FileError::Changed);
-            }
-            self.with_temporary(path, &dir, |temporary| {
-                if mode == Mode::Link {
-                    disk::create_link(temporary.0, temporary.1, &content)?;
-                } else {
-                    let file = disk::create_file(temporary.0, temporary.1, mode == Mode::Executable)?;
-                    disk::write_all(&file, &content)?;
-                }
-                self.put_in_place(temporary, at, seen)
-            })
+        let dir = match change.before {
+            // The directory of a file that was there is not made anew.
+            Some(_) if self.care != Care::None => disk::open_path(self.root, directory(path))
+                .map_err(|error| if disk::is_gone(&error) { FileError::Changed } else { FileError::Io(error) })?,
+            _ => self.directory_for(path)?,
         };
-        put().map_err(|error| error.of(path))
+        let at = (&dir, last_name(path));
+        if disk::stat(at.0, at.1).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
+            // Its files were removed before, unless there are new ones.
+            self.remove_empty_tree(path).map_err(|_| FileError::Changed)?;
+        }
+        if self.care == Care::LookBefore {
+            self.check_unchanged(change)?;
+        }
+        self.with_temporary(path, &dir, |temporary| {
+            // As long as the file is open, no other one gets its inode.
+            let _open = write_new(temporary, mode, content)?;
+            self.put_in_place(temporary, at, change)
+        })
     }
 
     /// Gives a temporary file the name of the file that it replaces, if that is as the snapshot found it.
@@ -240,26 +333,31 @@ impl Restore<'_> {
         &self,
         temporary: (&Handle, &[u8]),
         at: (&Handle, &[u8]),
-        seen: Option<&DirEntry>,
+        change: &TreeChange,
     ) -> Result<(), FileError> {
-        let changed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound => FileError::Changed,
-            _ => FileError::Io(error),
+        let seen = match change.before {
+            _ if self.care == Care::None => return Ok(disk::rename(temporary, at)?),
+            None => return disk::rename_new(temporary, at).map_err(FileError::from_rename),
+            Some(_) if self.care == Care::LookBefore => return Ok(disk::rename(temporary, at)?),
+            Some(_) => self.seen(change).ok_or(FileError::Changed)?,
         };
-        let Some(seen) = seen else { return disk::rename_new(temporary, at).map_err(changed) };
-        let written = disk::stat(temporary.0, temporary.1)?.inode;
-        if !disk::exchange(temporary, at).map_err(changed)? {
-            // It was looked at a moment ago.
+        let inode = |at: (&Handle, &[u8])| disk::stat(at.0, at.1).map(|stat| stat.inode);
+        let mut placed = inode(temporary)?;
+        if !disk::exchange(temporary, at).map_err(FileError::from_rename)? {
+            // On this file system it can only be looked at before.
+            self.check_unchanged(change)?;
             return Ok(disk::rename(temporary, at)?);
         }
-        let is_as_seen = self.is_as_seen(temporary, seen);
+        let is_as_seen = self.is_as_seen(temporary, seen, Position::Moved);
         if !matches!(is_as_seen, Ok(true)) {
-            // If the other program saves once more meanwhile, what it saved last is what stays.
             for _ in 0..MAX_EXCHANGES {
-                disk::exchange(temporary, at)?;
-                if disk::stat(temporary.0, temporary.1)?.inode == written {
+                let putting = inode(temporary)?;
+                disk::exchange(temporary, at).map_err(FileError::from_rename)?;
+                // If the other program has saved once more, what it saved last is what stays.
+                if inode(temporary)? == placed {
                     break;
                 }
+                placed = putting;
             }
             return Err(is_as_seen.map_or_else(FileError::Io, |_| FileError::Changed));
         }
@@ -325,19 +423,37 @@ impl Restore<'_> {
 /// The reason why a file was neither written nor removed.
 enum FileError {
     Io(io::Error),
+    Other(Error),
     /// Another program has changed it since the snapshot.
     Changed,
 }
 
 impl FileError {
+    /// Returns the reason for a rename that failed because of what is there, or is not.
+    fn from_rename(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound => FileError::Changed,
+            _ => FileError::Io(error),
+        }
+    }
+
     fn of(self, path: &[u8]) -> Error {
         match self {
             FileError::Io(error) => cannot_write(path, error),
+            FileError::Other(error) => error,
             FileError::Changed => {
                 let message = format!("`{}` was changed by another program meanwhile", paths::path_text(path));
                 Error::new(ErrorKind::Changed, message).with_hint("it was left as it is: try again")
             }
         }
+    }
+
+    /// Adds a change that failed to those that were applied, unless the file was left alone.
+    fn noting<'c>(self, change: &'c TreeChange, applied: &mut Vec<&'c TreeChange>) -> Error {
+        if !matches!(self, FileError::Changed) {
+            applied.push(change);
+        }
+        self.of(&change.path)
     }
 }
 
@@ -345,6 +461,36 @@ impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
         FileError::Io(error)
     }
+}
+
+/// The position of a file that is compared with a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    InPlace,
+    Moved,
+}
+
+/// Writes a new file or link, and returns the open file.
+fn write_new((dir, name): (&Handle, &[u8]), mode: Mode, content: &[u8]) -> io::Result<Option<Handle>> {
+    if mode == Mode::Link {
+        return disk::create_link(dir, name, content).map(|()| None);
+    }
+    let file = disk::create_file(dir, name, mode == Mode::Executable)?;
+    disk::write_all(&file, content)?;
+    Ok(Some(file))
+}
+
+/// Returns the id of the content of a file or link; none if it is no version.
+fn content_id((dir, name): (&Handle, &[u8]), size: u64) -> io::Result<Option<ObjectId>> {
+    let content = match disk::read_link(dir, name)? {
+        Some(target) => target,
+        None => {
+            let mut content = Vec::new();
+            disk::read_all(&disk::open_file(dir, name)?, &mut content, size)?;
+            content
+        }
+    };
+    Ok(objects::hash_object(objects::ObjectKind::Blob, &content))
 }
 
 /// The state of a path before it is written.

@@ -432,6 +432,8 @@ impl Walk<'_> {
                 Err(error) if disk::is_gone(&error) => return Ok(None),
                 Err(error) => return Err(cannot_read(&child_path(node, name), error)),
             },
+            // The directory can be listed, and not entered.
+            FileType::Unknown => return unkept(UntrackedReason::Special, stat),
             _ => return untracked(UntrackedReason::Special, stat),
         };
         self.usage.add_bytes(content.len())?;

@@ -5,6 +5,7 @@ use rath::record::draw::{one_line, printable};
 use rath::view::{self, Freshness};
 use serde_json::json;
 
+use super::ls::{HolderCache, ListedSession};
 use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
@@ -34,7 +35,14 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store).await?;
     let exit = loaded.warn();
     let Some(command) = args.command.as_deref() else {
-        list(args, &loaded.session).await?;
+        let is_running = match &loaded.source {
+            Source::Store(store, summary, _) => {
+                let listed = ListedSession::read(store, (**summary).clone()).await;
+                listed.is_running(&mut HolderCache::default())
+            }
+            Source::File(..) => false,
+        };
+        list(args, &loaded.session, is_running).await?;
         return Ok(exit);
     };
     let (store, listed) = match &loaded.source {
@@ -59,15 +67,21 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
         sandboxes::print_sandbox_with(&sandbox, directory.as_deref(), true, "").await?;
     }
     let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
-    list(args, &session).await?;
+    list(args, &session, false).await?;
     sandboxes::note_unshared("the check ran", &session.unshared_paths());
     Ok(if verdict == Verdict::Passed { exit } else { Exit::Failure })
 }
 
-async fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
-    // Where the files cannot be seen, what is on the record is shown.
-    let record = session.record_of_now().await.unwrap_or_else(|error| {
-        output::warning(&format!("the files were not compared with the record: {}", one_line(&error.message())));
+async fn list(args: &CheckArgs, session: &rath::Session, is_running: bool) -> Result<(), Failure> {
+    // Where the files cannot be looked at, what is on the record is shown.
+    let found = match () {
+        () if is_running => Err("another process works with them".to_owned()),
+        () if session.place().is_none() => Err("the session has no directory any more".to_owned()),
+        () => session.record_of_now().await.map_err(|error| error.message()),
+    };
+    let is_compared = found.is_ok();
+    let record = found.unwrap_or_else(|why| {
+        output::warning(&format!("the files were not compared with the record: {}", one_line(&why)));
         session.as_record().clone()
     });
     let checks = view::checks(&record);
@@ -81,9 +95,7 @@ async fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> 
             Verdict::Failed => "failed",
             _ => "could not run",
         };
-        // Without a place there are no files to compare.
-        let is_placed = session.place().is_some();
-        let fresh = is_placed && check.freshness == Freshness::Fresh;
+        let fresh = is_compared && check.freshness == Freshness::Fresh;
         let json = json!({
             "check": name, "verdict": check.checked.verdict, "fresh": fresh, "step": check.step.id(),
             "tree": check.checked.tree, "inputs": check.checked.inputs, "output": check.checked.output.as_str(),
@@ -105,7 +117,7 @@ async fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> 
                 one_line(name),
                 match &check.checked.tree {
                     _ if fresh => "",
-                    _ if !is_placed => ", not compared: the session has no directory any more",
+                    _ if !is_compared => ", not compared with the files",
                     None => ", stale: files changed while it ran, or since",
                     Some(_) => ", stale: files changed since",
                 }

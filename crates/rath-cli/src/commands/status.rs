@@ -93,6 +93,8 @@ struct SessionStatus {
 struct CheckStatus {
     check: String,
     verdict: Verdict,
+    /// False if the files could not be looked at.
+    is_compared: bool,
     /// True if the files are as the check saw them.
     is_current: bool,
 }
@@ -120,7 +122,7 @@ impl SessionStatus {
         let calls = WaitingCall::all(session);
         let waiting = calls.iter().filter(|call| call.needs_person() && !session.is_guest()).map(WaitingCall::describe);
         let directory = if session.is_guest() { None } else { session.working_directory().await };
-        let is_written = directory.is_some() && session.has_working_directory().await;
+        let is_written = directory.is_none() || session.has_working_directory().await;
         SessionStatus {
             session: session.id(),
             title: listed.summary.title.to_string(),
@@ -133,30 +135,33 @@ impl SessionStatus {
                 && session.place().is_some()
                 && session.tree().is_some()
                 && !session.is_guest()
-                && (is_written || directory.is_none()),
+                && is_written,
             is_written,
             waiting: waiting.collect(),
             conflicts: session.conflicts().iter().map(|conflict| conflict.path.clone()).collect(),
             model: instructions.and_then(|instructions| Some(instructions.provider.as_ref()?.to_string())),
-            checks: checks(session, certificate.is_some() && changes.is_empty()).await,
+            checks: checks(session, certificate.is_some()).await,
             usage: session.usage(),
             changes,
         }
     }
 }
 
-/// Returns the newest run of each check, compared with the files as they are now.
-async fn checks(session: &Session, is_unchanged: bool) -> Vec<CheckStatus> {
-    // Files that cannot be seen are among what changed since the last turn.
-    let (record, is_seen) = match session.record_of_now().await {
-        Ok(record) => (record, true),
-        Err(_) => (session.as_record().clone(), is_unchanged),
-    };
+/// Returns the newest run of each check. If the files can be looked at, they are compared with those that the check saw.
+async fn checks(session: &Session, can_look: bool) -> Vec<CheckStatus> {
+    if session.checks().list.is_empty() {
+        return Vec::new();
+    }
+    let can_look = can_look && session.place().is_some();
+    let found = if can_look { session.record_of_now().await.ok() } else { None };
+    let is_compared = found.is_some();
+    let record = found.unwrap_or_else(|| session.as_record().clone());
     let newest = view::checks(&record).list.into_iter();
     let checks = newest.map(|(check, run)| CheckStatus {
         check: check.to_string(),
         verdict: run.checked.verdict,
-        is_current: is_seen && session.place().is_some() && run.freshness == Freshness::Fresh,
+        is_compared,
+        is_current: is_compared && run.freshness == Freshness::Fresh,
     });
     checks.collect()
 }
@@ -177,7 +182,7 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
     }
     if status.is_compared && status.changes.is_empty() {
         row("", "nothing changed since the last turn")?;
-    } else if status.directory.is_some() && !status.is_written {
+    } else if !status.is_written {
         row("", "not written there yet: the next turn does it")?;
     } else if !status.is_compared && status.place.as_ref().or(status.forgotten_place.as_ref()).is_some() {
         row("", "not compared with the record")?;
@@ -199,8 +204,8 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
         };
         let stale = match check.is_current {
             true => "",
-            false if status.place.is_none() => ", not compared",
-            false => ", before files changed",
+            false if check.is_compared => ", before files changed",
+            false => ", not compared with the files",
         };
         row("check", &format!("{}: {verdict}{stale}", preview(&check.check)))?;
     }

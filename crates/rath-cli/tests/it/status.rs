@@ -133,14 +133,14 @@ fn what_was_not_compared_is_not_said_to_be_unchanged() {
                 files     unknown, since a step was forgotten
                           not compared with the record
                 model     script:script
-                check     test -e a.txt: passed, not compared
+                check     test -e a.txt: passed, not compared with the files
                 tokens    3,540
                 ! hint: `rath resume S1 'Go on.' --model script:FILE --sandbox 'local:FOLDER/work' --store STORE` continues
                 exit 0
             "#]],
         );
         let listed = fixture.out(&["check", "--session", session]);
-        assert!(listed.ends_with("passed, not compared: the session has no directory any more\n"), "{listed}");
+        assert!(listed.ends_with("passed, not compared with the files\n"), "{listed}");
     });
 }
 

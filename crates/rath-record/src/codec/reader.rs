@@ -222,6 +222,8 @@ impl StepLinker {
         let IntactStep { location, id, parents, stamp, mut chunk, json, withheld, .. } = step;
         // Two branches may begin with the same step; a row that repeats a step of the same branch is a copy.
         let is_known = match self.known.get(&id) {
+            // It was found in another file before, and is in this one too.
+            Some((_, known)) if known.stamp().branch == stamp.branch && !self.own.contains(&id) => false,
             Some((_, known)) if known.stamp().branch == stamp.branch => return,
             Some(_) if self.repeated.contains_key(&(stamp.branch, id)) => return,
             known => known.is_some(),

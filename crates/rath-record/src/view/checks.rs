@@ -108,6 +108,8 @@ impl<'a> CurrentState<'a> {
         }
         let is_unchanged = match (&checked.tree, &self.tree) {
             (Some(checked_tree), Some(tree)) => checked_tree == tree,
+            // Files changed while it ran.
+            (None, Some(_)) => false,
             _ => !since.iter().any(|step| step.chunk().changes_workspace()),
         };
         is_unchanged || (!checked.inputs.is_empty() && leaves_inputs_unchanged(&since, &checked.inputs))

@@ -99,7 +99,7 @@ type Edit = (&'static str, fn(PathBuf));
 /// A base version may come from elsewhere, with the folder of objects: a fork has the files of its tree all the same.
 #[test]
 fn a_fork_has_the_files_of_its_tree_also_if_its_base_version_was_changed() {
-    let edits: [Edit; 5] = [
+    let edits: [Edit; 7] = [
         ("changed", |files| fs::write(files.join("d0/0.txt"), "evil 0\n").expect("written")),
         ("changed, with its length and time", |files| {
             let path = files.join("d0/0.txt");
@@ -110,6 +110,11 @@ fn a_fork_has_the_files_of_its_tree_also_if_its_base_version_was_changed() {
         ("added", |files| fs::write(files.join("d0/evil.txt"), "evil\n").expect("written")),
         ("added, and ignored", |files| fs::write(files.join("d0/evil.ignored"), "evil\n").expect("written")),
         ("removed", |files| fs::remove_file(files.join("d0/0.txt")).expect("removed")),
+        ("left without its index", |files| fs::remove_file(files.with_file_name("index")).expect("removed")),
+        ("copied with other times", |files| {
+            let file = fs::File::options().write(true).open(files.join("d1/100.txt")).expect("opened");
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set");
+        }),
     ];
     let scratch = large();
     fs::write(scratch.root.join(".gitignore"), "*.ignored\n").expect("written");

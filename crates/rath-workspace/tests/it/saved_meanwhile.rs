@@ -15,13 +15,25 @@ use super::support::Scratch;
 type Change = fn(&Path);
 
 /// The changes, each with the name of the file that it is about.
-const CHANGES: [(&str, &str, Change); 9] = [
+const CHANGES: [(&str, &str, Change); 12] = [
     ("edited", "saved in place", |root| put(&root.join("edited"), "mine")),
     ("edited", "saved by a rename", |root| {
         put(&root.join("new"), "mine");
         fs::rename(root.join("new"), root.join("edited")).expect("renamed");
     }),
     ("edited", "saved with the same size", |root| put(&root.join("edited"), "thr")),
+    ("edited", "exchanged for one of the same size and time", |root| {
+        let modified = fs::metadata(root.join("edited")).and_then(|found| found.modified()).expect("a time");
+        put(&root.join("new"), "mine".get(..3).expect("text"));
+        let file = fs::File::options().write(true).open(root.join("new")).expect("opened");
+        file.set_modified(modified).expect("set");
+        fs::rename(root.join("new"), root.join("edited")).expect("renamed");
+    }),
+    ("edited", "replaced by a directory", |root| {
+        fs::remove_file(root.join("edited")).expect("removed");
+        put(&root.join("edited/mine"), "mine");
+    }),
+    ("below/edited", "removed with its directory", |root| fs::remove_dir_all(root.join("below")).expect("removed")),
     ("edited", "removed", |root| fs::remove_file(root.join("edited")).expect("removed")),
     ("edited", "made executable", |root| {
         fs::set_permissions(root.join("edited"), fs::Permissions::from_mode(0o755)).expect("set");
@@ -40,15 +52,18 @@ const CHANGES: [(&str, &str, Change); 9] = [
 
 /// Returns all files with their content, and whether they can be executed.
 fn contents(root: &Path) -> BTreeMap<String, (Vec<u8>, bool)> {
-    let entries = fs::read_dir(root).expect("a directory").flatten();
+    let list = |path: &Path| fs::read_dir(path).expect("a directory").flatten().collect::<Vec<_>>();
+    let below = list(root).into_iter().filter(|entry| entry.path().is_dir()).flat_map(|entry| list(&entry.path()));
+    let entries = list(root).into_iter().filter(|entry| !entry.path().is_dir()).chain(below);
     let facts = |entry: fs::DirEntry| {
         let path = entry.path();
+        let name = path.strip_prefix(root).expect("below").to_str().expect("UTF-8").to_owned();
         let facts = path.symlink_metadata().expect("metadata");
         let content = match facts.is_symlink() {
             true => fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes(),
             false => fs::read(&path).expect("read"),
         };
-        (entry.file_name().into_string().expect("UTF-8"), (content, facts.permissions().mode() & 0o100 != 0))
+        (name, (content, facts.permissions().mode() & 0o100 != 0))
     };
     entries.map(facts).collect()
 }
@@ -59,12 +74,14 @@ fn a_file_that_was_changed_since_the_snapshot_stays_and_all_others_are_as_they_w
         let scratch = Scratch::new();
         let root = &scratch.root;
         let mut workspace = scratch.workspace();
-        for (name, content) in [("edited", "one"), ("added", "one"), ("a", "one"), ("z", "one")] {
+        for (name, content) in
+            [("edited", "one"), ("below/edited", "one"), ("added", "one"), ("a", "one"), ("z", "one")]
+        {
             put(&root.join(name), content);
         }
         symlink("one", root.join("link")).expect("a link");
         let wanted = workspace.snapshot().expect("a snapshot");
-        ["a", "edited", "dropped", "z"].iter().for_each(|name| put(&root.join(name), "two"));
+        ["a", "edited", "below/edited", "dropped", "z"].iter().for_each(|name| put(&root.join(name), "two"));
         ["added", "link"].iter().for_each(|name| fs::remove_file(root.join(name)).expect("removed"));
         symlink("two", root.join("link")).expect("a link");
         let before = workspace.snapshot().expect("a snapshot");
@@ -156,18 +173,22 @@ fn a_file_that_can_no_longer_be_read_stays() {
 
 #[cfg(target_os = "linux")]
 fn a_file_becomes_unreadable() {
-    let scratch = Scratch::new();
-    let file = scratch.root.join("file");
-    let mut workspace = scratch.workspace();
-    let empty = workspace.snapshot().expect("a snapshot");
-    put(&file, "one");
-    let seen = workspace.snapshot().expect("a snapshot");
-    put(&file, "two");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("set");
-    let unread = workspace.snapshot().expect("a snapshot");
-    assert_eq!(unread.tree, seen.tree, "the last version that was read");
-    assert_eq!(unread.untracked().len(), 1);
-    workspace.restore(&unread, empty.tree).expect_err("it would be lost");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("set");
-    assert_eq!(fs::read(&file).expect("read"), b"two");
+    // The file itself, or the directory with it.
+    for (locked, mode) in [("below/file", 0o000), ("below", 0o644)] {
+        let scratch = Scratch::new();
+        let (file, locked) = (scratch.root.join("below/file"), scratch.root.join(locked));
+        let set = |mode| fs::set_permissions(&locked, fs::Permissions::from_mode(mode)).expect("set");
+        let mut workspace = scratch.workspace();
+        let empty = workspace.snapshot().expect("a snapshot");
+        put(&file, "one");
+        let seen = workspace.snapshot().expect("a snapshot");
+        put(&file, "two");
+        set(mode);
+        let unread = workspace.snapshot().expect("a snapshot");
+        assert_eq!(unread.tree, seen.tree, "{mode:o}: the last version that was read");
+        assert_eq!(unread.untracked().len(), 1);
+        workspace.restore(&unread, empty.tree).expect_err("it would be lost");
+        set(0o755);
+        assert_eq!(fs::read(&file).expect("read"), b"two");
+    }
 }

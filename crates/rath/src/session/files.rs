@@ -13,7 +13,7 @@ use super::blame::{self, Blame};
 use super::branch_dirs::{BranchDir, BranchDirs};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
 use super::placement::SeenFiles;
-use super::update_note::{MAX_TRIES, busy_files, until_unchanged};
+use super::update_note::{Attempt, Attempts, until_unchanged};
 use super::versions::Versions;
 use crate::blocking::{drop_on_pool, run_blocking};
 use crate::error::ErrorKind;
@@ -89,18 +89,17 @@ impl Session {
     pub async fn restore(&mut self, step: StepId) -> Result<Vec<Effect>> {
         self.refuse_conflicts()?;
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
-        let mut restored = None;
-        for _ in 0..MAX_TRIES {
+        let mut attempts = Attempts::new();
+        let (dir, (found, effects)) = loop {
             // What is overwritten is on the record: a file that others change after this look is looked at again.
             self.observe().await?;
             let wanted = tree.clone();
-            let tried = self.with_files(move |_, dir| Ok(dir.restore(&wanted)?.map(|done| (dir, done)))).await?;
-            restored = tried.ok_or_else(|| self.unseen_error())?;
-            if restored.is_some() {
-                break;
+            let restore = move |_: &BranchDirs, dir: Arc<BranchDir>| Ok(dir.restore(&wanted)?.map(|done| (dir, done)));
+            let tried = self.with_files(restore).await?.ok_or_else(|| self.unseen_error())?;
+            if let Some(done) = attempts.check(tried)? {
+                break done;
             }
-        }
-        let (dir, (found, effects)) = restored.ok_or_else(busy_files)?;
+        };
         if !effects.is_empty() {
             self.push(Restored::new(step, found).with_effects(effects.clone()));
         }
@@ -121,11 +120,11 @@ impl Session {
                 until_unchanged(|| {
                     let observed = dirs.observe(&dir, Some(&tree), None)?;
                     if observed.is_some_and(|observed| observed.tree == before) {
-                        let restored = dir.restore(&tree)?.map(drop);
-                        restored.iter().for_each(|()| dir.updated());
-                        return Ok(restored);
+                        let restored = dir.restore(&tree)?;
+                        restored.iter().for_each(|_| dir.updated());
+                        return Ok(restored.map(drop));
                     }
-                    Ok(Some(()))
+                    Ok(Attempt::Done(()))
                 })?;
             }
             Ok(dir.permanent_path().map(Path::to_owned))
@@ -227,18 +226,18 @@ impl Session {
         let dir = self.prepare_dir().await?;
         let _work_lock = dir.work_lock();
         let ran = dir.sandbox().run(&Command::shell(command)).await;
-        let seen = self.see_files().await?;
+        let seen = self.see_files().await;
         // The check may have seen some files before they changed and others after.
         let tree = self.tree().filter(|tree| match &seen {
-            SeenFiles::AsRecorded => true,
-            SeenFiles::Changed(observed) => observed.tree == *tree,
-            SeenFiles::Unseen => false,
+            Ok(SeenFiles::AsRecorded) => true,
+            Ok(SeenFiles::Changed(observed)) => observed.tree == *tree,
+            Ok(SeenFiles::Unseen) | Err(_) => false,
         });
         let checked = checked(command, inputs, tree, &ran);
         let verdict = checked.verdict;
         self.push(checked);
         // Files that the check itself changed belong to no call.
-        self.record_seen(seen);
+        self.record_seen(seen?);
         self.durable().await?;
         Ok(verdict)
     }

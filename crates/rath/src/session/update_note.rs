@@ -37,19 +37,19 @@ impl UpdateNote {
     }
 
     /// Makes the files equal to `wanted`: those of the tree after the update, merged with changes of others. The note stays until
-    /// [`remove`](UpdateNote::remove). Returns false if others changed one of the files since they were `found`: they are as they were.
+    /// [`remove`](UpdateNote::remove).
     pub(super) fn update(
         &mut self,
         workspace: &mut Workspace,
         found: &Snapshot,
         [before, after, wanted]: [&Tree; 3],
-    ) -> Result<bool> {
+    ) -> Result<Attempt<()>> {
         self.write(before, after).map_err(|error| {
             let message = format!("cannot write the note {}", self.path.display());
             Error::new(ErrorKind::Place, message).because(error)
         })?;
         let restored = versions::tree_id(wanted).and_then(|wanted| restore_unless_changed(workspace, found, wanted));
-        if !matches!(restored, Ok(true)) {
+        if !matches!(restored, Ok(Attempt::Done(()))) {
             // The files are as they were.
             self.remove();
         }
@@ -78,17 +78,18 @@ impl UpdateNote {
     pub(super) fn complete(&mut self, workspace: &mut Workspace, recorded: &[&Tree]) -> Result<()> {
         until_unchanged(|| {
             match self.state(workspace, recorded)? {
-                NoteState::OfOthers => return Ok(Some(())),
+                NoteState::OfOthers => return Ok(Attempt::Done(())),
                 NoteState::Void => {}
                 NoteState::Interrupted { found, completed } => {
                     let completed = versions::tree_id(&completed)?;
-                    if !restore_unless_changed(workspace, &found, completed)? {
-                        return Ok(None);
+                    let restored = restore_unless_changed(workspace, &found, completed)?;
+                    if matches!(restored, Attempt::Changed(_)) {
+                        return Ok(restored);
                     }
                 }
             }
             self.remove();
-            Ok(Some(()))
+            Ok(Attempt::Done(()))
         })
     }
 
@@ -133,29 +134,69 @@ impl UpdateNote {
 }
 
 /// The number of times that files are looked at again because others change them.
-pub(super) const MAX_TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
-/// Calls `work` until it returns a value: none if others changed a file since `work` looked at it.
-pub(super) fn until_unchanged<T>(mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    for _ in 0..MAX_TRIES {
-        if let Some(done) = work()? {
+/// The result of work on files that others may change meanwhile.
+pub(crate) enum Attempt<T> {
+    Done(T),
+    /// Others changed a file since it was looked at. All files are as they were.
+    Changed(rath_workspace::Error),
+}
+
+impl<T> Attempt<T> {
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Attempt::Done(done) => Attempt::Done(change(done)),
+            Attempt::Changed(error) => Attempt::Changed(error),
+        }
+    }
+
+    /// Returns the result, if there is one.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        match self {
+            Attempt::Done(done) => Some(done).into_iter(),
+            Attempt::Changed(_) => None.into_iter(),
+        }
+    }
+}
+
+/// Counts attempts: a program that changes files all the time is not waited for.
+pub(super) struct Attempts(usize);
+
+impl Attempts {
+    pub(super) fn new() -> Self {
+        Attempts(MAX_ATTEMPTS)
+    }
+
+    /// Returns the result of an attempt; none if there is to be another one.
+    pub(super) fn check<T>(&mut self, attempt: Attempt<T>) -> Result<Option<T>> {
+        match attempt {
+            Attempt::Done(done) => Ok(Some(done)),
+            Attempt::Changed(_) if self.0 > 1 => {
+                self.0 -= 1;
+                Ok(None)
+            }
+            Attempt::Changed(error) => Err(Error::new(ErrorKind::Conflict, format!("{error}, again and again"))
+                .with_hint("no file was overwritten; stop the program that writes it, and try again")),
+        }
+    }
+}
+
+/// Calls `work` until others no longer change files since it looked at them.
+pub(super) fn until_unchanged<T>(mut work: impl FnMut() -> Result<Attempt<T>>) -> Result<T> {
+    let mut attempts = Attempts::new();
+    loop {
+        if let Some(done) = attempts.check(work()?)? {
             return Ok(done);
         }
     }
-    Err(busy_files())
 }
 
-/// Returns the error for files that another program changes all the time.
-pub(super) fn busy_files() -> Error {
-    Error::new(ErrorKind::Conflict, "another program keeps changing the files")
-        .with_hint("no file was overwritten; stop the program, and try again")
-}
-
-/// Makes the files equal to a tree. Returns false if others changed one of them since they were found: they are as they were.
-fn restore_unless_changed(workspace: &mut Workspace, found: &Snapshot, tree: TreeId) -> Result<bool> {
+/// Makes the files equal to a tree, unless others changed one of them since they were found.
+fn restore_unless_changed(workspace: &mut Workspace, found: &Snapshot, tree: TreeId) -> Result<Attempt<()>> {
     match workspace.restore(found, tree) {
-        Err(error) if error.kind() == rath_workspace::ErrorKind::Changed => Ok(false),
-        restored => Ok(restored.map(|_| true)?),
+        Err(error) if error.kind() == rath_workspace::ErrorKind::Changed => Ok(Attempt::Changed(error)),
+        restored => Ok(Attempt::Done(restored.map(drop)?)),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::session::ignored_files::UnsharedPath;
 use crate::session::mirror::Mirror;
 use crate::session::occupant::{Occupant, read_occupant};
 use crate::session::put_back::{PutBackReport, Refusal, put_back};
-use crate::session::update_note::{UpdateNote, until_unchanged};
+use crate::session::update_note::{Attempt, UpdateNote, until_unchanged};
 use crate::session::versions::{self, Versions};
 use crate::session::work_lock::WorkLock;
 use crate::session::{Error, Result};
@@ -80,8 +80,8 @@ impl TrackedDir {
         }
     }
 
-    /// Does the work of [`BranchDir::update_to`] once; none if others changed a file meanwhile.
-    fn update_to(&mut self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<Option<()>> {
+    /// Does the work of [`BranchDir::update_to`] once.
+    fn update_to(&mut self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<Attempt<()>> {
         let TrackedDir { workspace, note, last, .. } = self;
         let found = workspace.snapshot()?;
         let now = versions::tree(found.tree);
@@ -102,14 +102,16 @@ impl TrackedDir {
             }
             merged
         };
-        if now != wanted && !note.update(workspace, &found, [&known, tree, &wanted])? {
-            return Ok(None);
+        if now != wanted
+            && let Attempt::Changed(error) = note.update(workspace, &found, [&known, tree, &wanted])?
+        {
+            return Ok(Attempt::Changed(error));
         }
         if now != wanted || interrupted.is_some() {
             note.remove();
         }
         *last = Some(workspace.snapshot()?);
-        Ok(Some(()))
+        Ok(Attempt::Done(()))
     }
 
     /// Returns the links of a snapshot with the names that they give to files.
@@ -352,11 +354,11 @@ impl BranchDir {
         self.changes_since_last_look()
     }
 
-    /// Makes the files equal to a tree, and returns the tree that is there then with the changes since the last look. None if others
-    /// changed one of the files since: they are as they were, and the next look finds the change.
+    /// Makes the files equal to a tree, and returns the tree that is there then with the changes since the last look. If others changed
+    /// one of the files since, the next look finds the change.
     ///
     /// If the record does not get the tree, the next look undoes this. Call [`updated`](BranchDir::updated) once it has it.
-    pub(crate) fn restore(&self, tree: &Tree) -> Result<Option<(Tree, Vec<Effect>)>> {
+    pub(crate) fn restore(&self, tree: &Tree) -> Result<Attempt<(Tree, Vec<Effect>)>> {
         if let Some(mut tracked) = self.tracked() {
             let TrackedDir { workspace, note, last, .. } = &mut *tracked;
             let found = match last {
@@ -364,11 +366,11 @@ impl BranchDir {
                 None => workspace.snapshot()?,
             };
             let before = versions::tree(found.tree);
-            if !note.update(workspace, &found, [&before, tree, tree])? {
-                return Ok(None);
+            if let Attempt::Changed(error) = note.update(workspace, &found, [&before, tree, tree])? {
+                return Ok(Attempt::Changed(error));
             }
         }
-        Ok(Some(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new()))))
+        Ok(Attempt::Done(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new()))))
     }
 
     /// Ends an update of the files: the record has their tree.

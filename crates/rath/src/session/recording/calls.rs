@@ -11,7 +11,7 @@ use rath_record::{Step, StepId, draw};
 use super::{Divergence, Replay, json_diff};
 use crate::blocking::run_blocking;
 use crate::sandbox::Sandbox;
-use crate::session::update_note::until_unchanged;
+use crate::session::update_note::{Attempt, until_unchanged};
 use crate::session::version_folders::{holds_no_files, missing_files};
 use crate::session::versions::{Versions, lossy_path};
 use crate::session::{BranchDirs, Error, ForkCounter, Result, Session, UnsharedPath};
@@ -158,7 +158,7 @@ impl Replay {
                 let observed = branch_dirs.observe(&dir, Some(&tree), None)?;
                 match observed.is_some_and(|observed| observed.tree != tree) {
                     true => Ok(dir.restore(&tree)?.map(drop)),
-                    false => Ok(Some(())),
+                    false => Ok(Attempt::Done(())),
                 }
             })
         };
