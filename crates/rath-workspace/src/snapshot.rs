@@ -56,6 +56,25 @@ impl Snapshot {
         untracked
     }
 
+    /// Returns the files whose present content is not kept, with the reason for each: the tree has an earlier version of them.
+    pub fn outdated(&self) -> Vec<(String, UntrackedReason)> {
+        let mut outdated = Vec::new();
+        let mut rest = vec![(Vec::new(), &self.dir)];
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                match (entry.kind, dir.child(entry)) {
+                    (EntryKind::Outdated(_, reason), _) => {
+                        outdated.push((paths::path_text(&join_path(&path, dir.name(entry))).into_owned(), reason));
+                    }
+                    (_, Some(child)) => rest.push((join_path(&path, dir.name(entry)), child)),
+                    _ => {}
+                }
+            }
+        }
+        outdated.sort_by(|one, other| one.0.cmp(&other.0));
+        outdated
+    }
+
     /// Returns the knowledge about a path, tracked or not.
     pub fn presence(&self, path: &str) -> Presence {
         let Ok(path) = paths::parse_path(path) else { return Presence::Absent };

@@ -56,7 +56,11 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     loaded.require_own()?;
     if loaded.session.place().is_none() {
         let message = format!("session {} has no directory in which a check could run", loaded.name());
-        return Err(Failure::new(message, "it was run with `--sandbox none`"));
+        let hint = match loaded.session.forgotten_place() {
+            Some(_) => format!("a step of it was forgotten; {} gives it one", loaded.resume_command()),
+            None => "it was run with `--sandbox none`".to_owned(),
+        };
+        return Err(Failure::new(message, hint));
     }
     let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
     // Changed files are no obstacle: the changes are recorded before the check runs.

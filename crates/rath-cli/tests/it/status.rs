@@ -144,6 +144,33 @@ fn what_was_not_compared_is_not_said_to_be_unchanged() {
     });
 }
 
+/// Of a file that has become too large, no version is kept: its content is not compared, and nothing is said to hold for it.
+#[test]
+fn a_file_that_cannot_be_compared_counts_as_changed() {
+    for_each_store("", |fixture| {
+        let session = &fixture.work_in("local:work", "Write a file", "echo 1 > a.txt; echo 1 > b.txt");
+        for (command, input) in [("grep -q 1 a.txt", "a.txt"), ("grep -q 1 b.txt", "b.txt")] {
+            assert_eq!(fixture.code(&["check", command, "--input", input, "--session", session]), 0);
+        }
+        let file = std::fs::File::create(fixture.path("work/a.txt")).expect("created");
+        file.set_len(40_000_000).expect("set");
+        let status = fixture.out(&["status", session]);
+        assert!(status.contains("a.txt changed since the last turn"), "{status}");
+        assert!(status.contains("grep -q 1 a.txt: passed, before files changed\n"), "{status}");
+        assert!(status.contains("grep -q 1 b.txt: passed\n"), "{status}");
+        // Once it is on the record, the session goes on without a question, and the check still does not hold.
+        fixture.script("{\"text\": \"I see.\"}\n");
+        let resume = ["resume", session, "look", "--model", "script:script.jsonl"];
+        assert_eq!(fixture.code(&resume), 3);
+        assert_eq!(fixture.code(&[&resume[..], &["--anyway"]].concat()), 0);
+        assert_eq!(fixture.code(&["status", session]), 0);
+        let fork = fixture.fork(session);
+        for (command, code) in [("grep -q 1 a.txt", 1), ("grep -q 1 b.txt", 0)] {
+            assert_eq!(fixture.code(&["merge", session, &fork, "--require", command]), code, "{command}");
+        }
+    });
+}
+
 #[test]
 fn what_cannot_be_shown_is_an_error_with_a_way_on() {
     for_each_store("", |fixture| {

@@ -12,7 +12,7 @@ use super::agent::Agent;
 use super::extract::{ExtractedFact, extract_facts};
 use super::module::AuthorGuard;
 use super::session_notes::{
-    AlreadyVisible, MemoryView, fact_sources, note_id, notes_of, pending_fact, said_text, session_of, uncommitted,
+    AlreadyVisible, MemoryView, fact_id, fact_sources, notes_of, pending_fact, said_text, session_of, uncommitted,
 };
 use crate::error::ErrorKind;
 use crate::memory::{self, Hits, Memory, MemoryError, MemoryErrorKind};
@@ -150,7 +150,7 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
     let record = session.as_record();
     let facts = uncommitted(record, &uri).into_iter().filter_map(|step| {
         let (text, _) = pending_fact(step, &uri)?;
-        let mut entry = RecalledEntry::new(note_id(step, 0).to_string(), text.clone());
+        let mut entry = RecalledEntry::new(fact_id(step, 0).to_string(), text.clone());
         entry.steps = fact_sources(step, &uri).to_vec();
         Some(entry)
     });

@@ -71,12 +71,23 @@ impl MemoryView {
     }
 }
 
-/// Returns the id of a note that was made of a step, by its number among the notes of that step.
+/// Returns the id of the note that a message becomes, by its number among the notes of its step.
 ///
 /// Sessions that begin with the same words begin with the same step: the branch on which it was made tells them apart, and is the same
 /// for all forks that have it.
-pub(super) fn note_id(step: &Step, nth: usize) -> NoteId {
-    let digest = Digest::compute(format!("rath note {nth} of {} on {}", step.id(), step.stamp().branch).as_bytes());
+fn message_id(step: &Step, nth: usize) -> NoteId {
+    id_of(&format!("rath note {nth} of {} on {}", step.id(), step.stamp().branch))
+}
+
+/// Returns the id of the note that a fact becomes, by its number among the notes of its step.
+///
+/// It is on the record as soon as the fact is recalled, and the same program makes the same record: the branch is no part of it.
+pub(super) fn fact_id(step: &Step, nth: usize) -> NoteId {
+    id_of(&format!("rath note {nth} of {}", step.id()))
+}
+
+fn id_of(text: &str) -> NoteId {
+    let digest = Digest::compute(text.as_bytes());
     format!("{digest:.32}").parse().expect("hexadecimal digits are an id")
 }
 
@@ -160,8 +171,8 @@ pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
     };
     let source = Source::new(session.to_string(), steps);
     let branch = step.stamp().branch;
-    let make = |nth: usize, path: NotePath, text: &str, thread: String| {
-        let note = Note::with_id(note_id(step, nth), path, text).source(source.clone());
+    let make = |id: NoteId, path: NotePath, text: &str, thread: String| {
+        let note = Note::with_id(id, path, text).source(source.clone());
         note.at(step.stamp().at.map_or(0, |at| at.0)).thread(thread)
     };
     if let Some((text, path)) = pending_fact(step, uri) {
@@ -169,13 +180,15 @@ pub(super) fn notes_of(step: &Step, session: BranchId, uri: &str) -> Vec<Note> {
         return pieces(text.as_str().unwrap_or_default())
             .enumerate()
             // A fact is understood alone: it is no neighbour of what was said around it.
-            .map(|(nth, text)| make(nth, path.clone(), text, format!("{branch}/{}", step.id())))
+            .map(|(nth, text)| make(fact_id(step, nth), path.clone(), text, format!("{branch}/{}", step.id())))
             .collect();
     }
     let Some((speaker, text)) = said(step) else { return Vec::new() };
     let path: NotePath = format!("memory://session/{session}").parse().unwrap_or_else(|_| user_path());
     let notes = pieces(text.as_str().unwrap_or_default()).enumerate();
-    notes.map(|(nth, text)| make(nth, path.clone(), text, branch.to_string()).said_by(speaker)).collect()
+    notes
+        .map(|(nth, text)| make(message_id(step, nth), path.clone(), text, branch.to_string()).said_by(speaker))
+        .collect()
 }
 
 /// Returns the session that has the steps of a note: the branch on which it was made, if a session made it.

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rath_record::chunk::{Chunk, Observed, Tree};
+use rath_record::chunk::{Chunk, Effect, Observed, Tree};
 use rath_record::{BranchId, Record, Step, view};
 
 pub(crate) use self::branch_dir::{BranchDir, CallChanges};
@@ -526,7 +526,11 @@ impl BranchDirs {
 
     /// Returns the state of the files of a branch, with the changes since the tree on the record. None if there are no changes
     /// and no call may have made some, or if no tree is known. Creates nothing.
-    pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Option<Observed>> {
+    pub(crate) fn changes_since_record(
+        &self,
+        request: &DirRequest<'_>,
+        listed: OutdatedFiles,
+    ) -> Result<Option<Observed>> {
         let Some(root) = self.root() else { return Ok(None) };
         let has_versions = self.has_versions()?;
         let unobserved = view::unobserved(request.record);
@@ -544,20 +548,22 @@ impl BranchDirs {
             false => Some(&temporary.insert(TemporaryVersions::create()?).versions),
         };
         let Some(store) = store else { return Ok(None) };
-        let found = match directory {
+        let (found, outdated) = match directory {
             Some(directory) => {
                 let mut workspace = self.workspace(&directory, store, request.secrets)?;
                 self.note(&directory, store, request).complete(&mut workspace, &[&known])?;
-                versions::tree(workspace.snapshot()?.tree)
+                let snapshot = workspace.snapshot()?;
+                (versions::tree(snapshot.tree), versions::outdated_effects(&snapshot))
             }
             // The directory of the branch will be made from the tree on the record.
-            None if store.objects().has_tree(versions::tree_id(&known)?) => known.clone(),
+            None if store.objects().has_tree(versions::tree_id(&known)?) => (known.clone(), Vec::new()),
             None => return Err(missing_files()),
         };
-        if found == known {
-            return Ok((!calls.is_empty()).then(|| Observed::new(found).with_calls(calls)));
+        let mut effects = if found == known { Vec::new() } else { store.diff(Some(&known), &found)? };
+        effects.extend(outdated.into_iter().filter(|file| listed == OutdatedFiles::All || !is_recorded(request, file)));
+        if found == known && effects.is_empty() && calls.is_empty() {
+            return Ok(None);
         }
-        let effects = store.diff(Some(&known), &found)?;
         Ok(Some(Observed::new(found).with_effects(effects).with_calls(calls)))
     }
 
@@ -666,6 +672,23 @@ impl BranchDirs {
         }
         Ok(Some(Observed::new(tree).with_effects(effects)))
     }
+}
+
+/// The files that are listed as changed because their present content is not kept, and cannot be compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutdatedFiles {
+    /// Those of which the record does not say so yet.
+    New,
+    All,
+}
+
+/// Returns true if the newest step about a file says that its content is not kept.
+fn is_recorded(request: &DirRequest<'_>, file: &Effect) -> bool {
+    let newest = request.record.find_newest(|step| {
+        let effect = step.chunk().effects().iter().find(|effect| effect.path == file.path)?;
+        Some(effect.unkept == file.unkept)
+    });
+    newest.unwrap_or(false)
 }
 
 /// Versions of files that are removed when the value is dropped.

@@ -7,6 +7,7 @@ use rath_record::chunk::{Chunk, Instructions, Observed, Resumed as ResumedChunk}
 use rath_record::turn::{Next, PendingCall};
 use rath_record::{CallId, StepId, draw};
 
+use super::branch_dirs::OutdatedFiles;
 use super::recorder::Recorder;
 use super::resume::StoredSession;
 use super::{Error, Result, Session};
@@ -57,7 +58,7 @@ impl Resumed {
         // The place of a guest is not looked at.
         let mut looked = None;
         if let Some(place) = session.place().filter(|_| !session.is_guest()) {
-            match session.changes_since_record() {
+            match session.changes_since_record(OutdatedFiles::New) {
                 Err(error) => {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }

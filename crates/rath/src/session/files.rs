@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_record::chunk::{Checked, Effect, Restored, Tree, Verdict};
+use rath_record::chunk::{Checked, Effect, Observed, Restored, Tree, Verdict};
 use rath_record::view::{self, Freshness};
 use rath_record::{Chunk, Record, Stamp, Step, StepId};
 
 use super::Session;
 use super::blame::{self, Blame};
-use super::branch_dirs::{BranchDir, BranchDirs};
+use super::branch_dirs::{BranchDir, BranchDirs, OutdatedFiles};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
 use super::placement::SeenFiles;
 use super::update_note::{Attempt, Attempts, until_unchanged};
@@ -100,12 +100,25 @@ impl Session {
                 break done;
             }
         };
-        if !effects.is_empty() {
-            self.push(Restored::new(step, found).with_effects(effects.clone()));
+        // What another program saved after its file was restored is no part of the restore.
+        let (restored, meanwhile) = match found == tree {
+            true => (effects, None),
+            false => {
+                let (before, wanted, now) = (self.known_tree()?, tree.clone(), found.clone());
+                let compare = move |_: &Session, versions: &Versions| {
+                    Ok((versions.diff(Some(&before), &wanted)?, versions.diff(Some(&wanted), &now)?))
+                };
+                let (restored, meanwhile) = self.with_recorded_versions(compare).await?;
+                (restored, Some(Observed::new(found).with_effects(meanwhile)))
+            }
+        };
+        if !restored.is_empty() {
+            self.push(Restored::new(step, tree).with_effects(restored.clone()));
         }
+        meanwhile.into_iter().for_each(|observed| _ = self.push(observed));
         self.durable().await?;
         dir.updated();
-        Ok(effects)
+        Ok(restored)
     }
 
     /// Makes the files in the session's directory equal to the record, as after a merge, and returns the directory.
@@ -260,7 +273,8 @@ impl Session {
     /// Returns the record with the state that the files are in now, if that is not on it: as a step that is not stored.
     pub async fn record_of_now(&self) -> Result<Record> {
         let mut record = self.as_record().clone();
-        let observed = self.find_unrecorded().await?;
+        // A check on a file that cannot be compared does not hold.
+        let observed = self.find_unrecorded(OutdatedFiles::All).await?;
         observed.into_iter().for_each(|observed| _ = record.push(observed.into(), Stamp::on(self.id())));
         Ok(record)
     }

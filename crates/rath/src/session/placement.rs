@@ -8,7 +8,7 @@ use rath_record::chunk::{Chunk, Effect, Merged, Observed, Outcome, Strategy, Tre
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
-use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest, placed_branch};
+use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest, OutdatedFiles, placed_branch};
 use super::changed_paths::ChangedPaths;
 use super::mirror::is_unseen_note;
 use super::put_back::PutBackReport;
@@ -555,19 +555,19 @@ impl Session {
         if view::unobserved(&self.record).is_none() {
             return Ok(());
         }
-        let observed = self.find_unrecorded().await?;
+        let observed = self.find_unrecorded(OutdatedFiles::New).await?;
         observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
 
     /// Returns the state of the files, if it is not the one on the record and can be seen.
-    pub(super) async fn find_unrecorded(&self) -> Result<Option<Observed>> {
+    pub(super) async fn find_unrecorded(&self, listed: OutdatedFiles) -> Result<Option<Observed>> {
         if self.place().is_none() || self.is_guest() || self.replaying().is_some() {
             return Ok(None);
         }
         let session = self.quiet();
         let look = move || {
-            if session.branch_dirs()?.is_there() { session.changes_since_record() } else { Ok(None) }
+            if session.branch_dirs()?.is_there() { session.changes_since_record(listed) } else { Ok(None) }
         };
         Box::pin(self.with_fetched_files(look)).await.map_err(|error| error.with_session(self))
     }
@@ -588,14 +588,14 @@ impl Session {
     /// may have made some, or if nothing is known about the files. Blocks; creates and takes over nothing.
     ///
     /// The state is stored, and can be recorded.
-    pub(crate) fn changes_since_record(&self) -> Result<Option<Observed>> {
+    pub(crate) fn changes_since_record(&self, listed: OutdatedFiles) -> Result<Option<Observed>> {
         if let Some(session) = &self.live.place.within {
-            return session.changes_since_record();
+            return session.changes_since_record(listed);
         }
         let branch_dirs = self.branch_dirs()?;
         let (branch, record, secrets) = (self.branch.id, &self.record, self.secrets());
         let request = DirRequest { branch, record, takes_over_from: None, secrets };
-        let observed = branch_dirs.changes_since_record(&request)?;
+        let observed = branch_dirs.changes_since_record(&request, listed)?;
         if observed.is_some() {
             branch_dirs.sync()?;
         }

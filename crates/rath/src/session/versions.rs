@@ -8,8 +8,8 @@ use std::path::Path;
 use rath_record::Digest;
 use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree, UnkeptReason};
 use rath_workspace::{
-    ChangeKind, CheckedOut, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, TempCheckout, TreeFile, TreeId,
-    UntrackedReason,
+    ChangeKind, CheckedOut, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, Snapshot, TempCheckout,
+    TreeFile, TreeId, UntrackedReason,
 };
 
 use super::{Error, Result};
@@ -167,15 +167,25 @@ fn effect(change: FileChange) -> Effect {
         ChangeKind::Deleted => Change::Deleted,
         ChangeKind::Renamed { from } => Change::Renamed { from },
     };
-    let unkept = change.untracked.map(|reason| match reason {
+    let unkept = change.untracked.map(unkept);
+    let (before, after) = (change.before.map(digest), change.after.map(digest));
+    Effect::new(change.path, kind).with_before(before).with_after(after).with_unkept(unkept)
+}
+
+fn unkept(reason: UntrackedReason) -> UnkeptReason {
+    match reason {
         UntrackedReason::Ignored => UnkeptReason::Ignored,
         UntrackedReason::TooLarge => UnkeptReason::TooLarge,
         UntrackedReason::EmptyDirectory => UnkeptReason::EmptyDirectory,
         UntrackedReason::Special => UnkeptReason::Special,
         UntrackedReason::Secret => UnkeptReason::Secret,
-    });
-    let (before, after) = (change.before.map(digest), change.after.map(digest));
-    Effect::new(change.path, kind).with_before(before).with_after(after).with_unkept(unkept)
+    }
+}
+
+/// Returns an effect for each file whose present content is not kept.
+pub(super) fn outdated_effects(snapshot: &Snapshot) -> Vec<Effect> {
+    let effect = |(path, reason)| Effect::new(path, Change::Modified).with_unkept(Some(unkept(reason)));
+    snapshot.outdated().into_iter().map(effect).collect()
 }
 
 fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {

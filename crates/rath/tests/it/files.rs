@@ -352,6 +352,13 @@ fn every_version_that_a_restore_overwrites_is_on_the_record() {
         saving.join().expect("no panic")
     });
     assert!(!overwritten.is_empty());
+    // A restore is recorded with the files of its step, whatever was saved meanwhile.
+    let wanted = [one, two].map(|step| session.at(step).expect("a step").tree());
+    for step in session.as_record().steps() {
+        if let Chunk::Restored(restored) = step.chunk() {
+            assert!(wanted.contains(&Some(restored.tree.clone())), "{restored:?}");
+        }
+    }
     let mut recorded = Vec::new();
     for tree in view::trees(session.as_record()).list {
         let then = rath_test_support::temp_dir();
