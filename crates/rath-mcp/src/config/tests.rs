@@ -465,3 +465,61 @@ fn a_value_is_secret_by_the_name_that_it_is_given() {
         "#]],
     );
 }
+
+#[test]
+fn names_tell_secrets_from_ordinary_values() {
+    for (name, expected) in [
+        ("API_KEY", true),
+        ("API_KEY_2", true),
+        ("AWS_ACCESS_KEY_ID", true),
+        ("DB_PASS", true),
+        ("DB_PWD", true),
+        ("GITHUB_PAT", true),
+        ("GITHUB_TOKEN", true),
+        ("KEY_TOKEN", true),
+        ("MY_PASSWORD_OLD", true),
+        ("SECRET_VALUE", true),
+        ("SESSION", true),
+        ("SESSION_ID", true),
+        ("SESSION_KEY", true),
+        ("SESSION_TOKEN", true),
+        ("KEY_FILE", false),
+        ("OLDPWD", false),
+        ("PASS_THROUGH", false),
+        ("PAT_PREFIX", false),
+        ("PRIMARY_KEY", false),
+        ("PUBLIC_KEY", false),
+        ("PWD", false),
+        ("SESSION_MODE", false),
+        ("SIG_ALG", false),
+    ] {
+        assert_eq!(secrets::is_secret_name(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_value_of_an_option_is_no_other_option() {
+    for (args, expected) in [
+        (&["--api-key", "VALUE"][..], &["--api-key VALUE"][..]),
+        (&["--no-auth", "--api-key", "VALUE"], &["--api-key VALUE"]),
+        (&["--no-auth", "file.txt"], &[]),
+        (&["--no-auth=yes"], &[]),
+        (&["--auth", "--api-key", "VALUE"], &["--api-key VALUE"]),
+        (&["--auth", "--token=VALUE"], &["--token VALUE"]),
+        (&["--auth", "-v", "file.txt"], &[]),
+        (&["--token", "-", "file.txt"], &[]),
+        (&["--token"], &[]),
+        (&["--primary-key", "customer_id"], &[]),
+        (&["-e", "SESSION_MODE=production", "-e", "API_KEY=VALUE"], &["API_KEY VALUE"]),
+    ] {
+        let found = secrets::secret_args(args);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(nth, name, value)| {
+                assert!(args[*nth].ends_with(value));
+                format!("{name} {value}")
+            })
+            .collect();
+        assert_eq!(found, expected, "{args:?}");
+    }
+}
