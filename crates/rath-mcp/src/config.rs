@@ -51,8 +51,8 @@ pub struct Config {
 
 /// A server of a configuration as it is written, before variables have values.
 ///
-/// Returned by [`Config::outline`].
-#[derive(Clone, Debug)]
+/// Returned by [`Config::outline`]. `Debug` does not show the written text, which may hold a secret.
+#[derive(Clone)]
 pub struct ServerOutline {
     /// The name.
     pub name: String,
@@ -259,6 +259,13 @@ impl HttpServer {
         let host = host.unwrap_or_default();
         host.eq_ignore_ascii_case("localhost")
             || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    }
+}
+
+impl fmt::Debug for ServerOutline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("ServerOutline");
+        text.field("name", &self.name).field("config", &self.config).finish_non_exhaustive()
     }
 }
 

@@ -385,6 +385,7 @@ fn an_outline_shows_variables_as_they_are_written() {
         none reads Ok(["SCHEME"]): "${SCHEME}://me@b.example"
         wrong reads Ok(["NAME"]): "mailto:${NAME}""#]]
     .assert_eq(&shown.collect::<Vec<_>>().join("\n"));
+    assert!(!format!("{outline:?}").contains("a.example"), "a written text may be a secret");
     // The values decide.
     check(
         Origin::Project,
