@@ -113,8 +113,7 @@ pub(crate) async fn places(sandbox: &Sandbox, directory: &Path, store_file: Opti
     let isolated = || {
         let isolated = Isolated::new(directory);
         // The machine may have no namespaces, for the session and for servers alike.
-        let has_weaker_walls = sandbox.uri().starts_with("isolated:") && sandbox.uri().contains("walls=landlock");
-        let isolated = if has_weaker_walls { isolated.without_namespaces() } else { isolated };
+        let isolated = if has_weaker_walls(sandbox.uri()) { isolated.without_namespaces() } else { isolated };
         hidden.iter().fold(isolated, |isolated, path| isolated.hide(path))
     };
     let mut places = Places::in_directory(directory);
@@ -124,6 +123,12 @@ pub(crate) async fn places(sandbox: &Sandbox, directory: &Path, store_file: Opti
         file.iter().for_each(|file| walls.keep_out(file));
     }
     Ok(places)
+}
+
+/// Returns true for the address of a sandbox without namespaces. A directory may be named as the option is.
+fn has_weaker_walls(uri: &str) -> bool {
+    let options = uri.strip_prefix("isolated:").and_then(|rest| Some(rest.split_once('?')?.1));
+    options.is_some_and(|options| options.split('&').any(|option| option == "walls=landlock"))
 }
 
 /// Says that the servers of a file are not in force.
@@ -173,4 +178,24 @@ async fn ask(file: &McpFile) -> Result<bool, Failure> {
     }
     file.accept()?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_option_chooses_weaker_walls() {
+        for (uri, expected) in [
+            ("isolated:.?walls=landlock", true),
+            ("isolated:/w?host=hidden&walls=landlock&network", true),
+            ("isolated:/walls=landlock", false),
+            ("isolated:/a%3Fwalls=landlock", false),
+            ("isolated:/walls=landlock?host=hidden", false),
+            ("isolated:.?hide=walls=landlock", false),
+            ("local:.?walls=landlock", false),
+        ] {
+            assert_eq!(has_weaker_walls(uri), expected, "{uri}");
+        }
+    }
 }

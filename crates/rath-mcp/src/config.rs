@@ -13,8 +13,10 @@ mod tests;
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 
 use self::check::{authority, check_name, check_url};
+use self::members::WrittenServer;
 use self::reader::ServerReader;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -45,6 +47,20 @@ pub struct Config {
     pub left_out: Vec<(String, String)>,
     /// Remarks for the person who wrote the configuration: members that mean nothing here, and servers that are left out.
     pub notices: Vec<String>,
+}
+
+/// A server of a configuration as it is written, before variables have values.
+///
+/// Returned by [`Config::outline`]. `Debug` does not show the written text, which may hold a secret.
+#[derive(Clone)]
+pub struct ServerOutline {
+    /// The name.
+    pub name: String,
+    /// The server, whole and exactly as it is written. An array of all, if there are several of one name; the text, if it is nested too
+    /// deeply to be read.
+    pub written: Value,
+    /// The server with its texts as they are written; or the reason why it is left out, with all values of variables.
+    pub config: Result<ServerConfig, String>,
 }
 
 /// The author of a configuration.
@@ -127,6 +143,8 @@ pub struct HttpServer {
     pub headers: Vec<(String, SecretString)>,
 }
 
+/// The reason for a server that is switched off.
+const DISABLED: &str = "disabled";
 /// The most bytes that a configuration may have.
 const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// The most servers that a configuration may name.
@@ -147,33 +165,15 @@ impl Config {
     ///
     /// One wrong server does not keep the others from being used: it is left out, and a notice says why.
     pub fn parse(text: &str, origin: Origin, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        Config::read(text, |name| ServerReader::new(name, origin, &variable))
-    }
-
-    /// Parses a configuration without the values of variables, to look at it: each variable stands for itself, and no default is used.
-    ///
-    /// ```
-    /// use rath_mcp::{Config, Origin};
-    ///
-    /// let text = r#"{"mcpServers": {"issues": {"url": "${BASE:-https://issues.example}/mcp"}}}"#;
-    /// let outline = Config::outline(text, Origin::Project)?;
-    /// assert_eq!(outline.servers[0].variables, ["BASE"]);
-    /// # Ok::<(), rath_mcp::Error>(())
-    /// ```
-    pub fn outline(text: &str, origin: Origin) -> Result<Self> {
-        let variable = |name: &str| Some(format!("${{{name}}}"));
-        Config::read(text, |name| ServerReader::new(name, origin, &variable).for_outline())
-    }
-
-    fn read<'a>(text: &str, reader: impl Fn(String) -> ServerReader<'a>) -> Result<Self> {
         let mut config = Config::default();
-        for (name, server) in members::servers(text, &mut config.notices)? {
+        for WrittenServer { name, value, problem } in members::servers(text, &mut config.notices)? {
             let shown = shortened(&name);
-            match server.and_then(|server| reader(name.clone()).read(server, &mut config.notices)) {
+            let reader = ServerReader::new(name.clone(), origin, &variable);
+            match problem.map_or_else(|| reader.read(value, &mut config.notices), Err) {
                 Ok(Some(server)) => config.servers.push(server),
                 Ok(None) => {
                     config.notices.push(format!("the server `{shown}` is disabled"));
-                    config.left_out.push((name, "disabled".to_owned()));
+                    config.left_out.push((name, DISABLED.to_owned()));
                 }
                 Err(problem) => {
                     config.notices.push(format!("the server `{shown}` is left out: {problem}"));
@@ -183,6 +183,35 @@ impl Config {
         }
         config.servers.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(config)
+    }
+
+    /// Returns all servers of a configuration as they are written, by name, to look at them before variables are read.
+    ///
+    /// What is left out here is left out by [`Config::parse`] with all values of variables: a text with variables is not checked,
+    /// since its value decides.
+    ///
+    /// ```
+    /// use rath_mcp::{Config, Origin};
+    ///
+    /// let text = r#"{"mcpServers": {"issues": {"url": "${BASE:-https://issues.example}/mcp"}}}"#;
+    /// let outline = Config::outline(text, Origin::Project)?;
+    /// assert_eq!(outline[0].written["url"], "${BASE:-https://issues.example}/mcp");
+    /// assert_eq!(outline[0].config.as_ref().unwrap().variables, ["BASE"]);
+    /// # Ok::<(), rath_mcp::Error>(())
+    /// ```
+    pub fn outline(text: &str, origin: Origin) -> Result<Vec<ServerOutline>> {
+        let mut outline = Vec::new();
+        for WrittenServer { name, value, problem } in members::servers(text, &mut Vec::new())? {
+            let reader = ServerReader::for_outline(name.clone(), origin);
+            let config = match problem {
+                Some(problem) => Err(problem),
+                None => reader.read(value.clone(), &mut Vec::new()),
+            };
+            let config = config.and_then(|config| config.ok_or_else(|| DISABLED.to_owned()));
+            outline.push(ServerOutline { name, written: value, config });
+        }
+        outline.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(outline)
     }
 }
 
@@ -230,6 +259,13 @@ impl HttpServer {
         let host = host.unwrap_or_default();
         host.eq_ignore_ascii_case("localhost")
             || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    }
+}
+
+impl fmt::Debug for ServerOutline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("ServerOutline");
+        text.field("name", &self.name).field("config", &self.config).finish_non_exhaustive()
     }
 }
 

@@ -162,11 +162,10 @@ impl BoundedClient {
             Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
             _ => None,
         };
-        // Many servers answer 400 in the place of 404. Only the text of the error tells.
-        let names_session = |text: &str| text.to_ascii_lowercase().contains("session");
+        // Many servers answer 400 in the place of 404. Only the error tells.
         if has_session
             && status == StatusCode::BAD_REQUEST
-            && error.as_ref().is_some_and(|error| names_session(&error.error.message))
+            && error.as_ref().is_some_and(|error| is_about_session(&error.error))
         {
             return Err(self.session_forgotten());
         }
@@ -181,7 +180,10 @@ impl BoundedClient {
             }
         }
         match error {
-            Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
+            Some(error) => {
+                let answer = answer_to(message, ServerJsonRpcMessage::Error(error));
+                Ok(StreamableHttpPostResponse::Json(answer, None))
+            }
             None => Err(status_error(status)),
         }
     }
@@ -225,7 +227,7 @@ impl StreamableHttpClient for BoundedClient {
         }
         let body = read_body(response, self.max_bytes).await?;
         match message::read(&body) {
-            Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+            Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer_to(&message, answer), session)),
             // A notification has no answer.
             Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
             Err(error) if media_type == JSON => {
@@ -272,6 +274,31 @@ impl StreamableHttpClient for BoundedClient {
             _ => Ok(self.events(response)),
         }
     }
+}
+
+/// Returns the body of the answer to a message: an error is about the request, also if its id is another one, with which the request
+/// would wait for its time limit.
+fn answer_to(message: &ClientJsonRpcMessage, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+    match (message, answer) {
+        (ClientJsonRpcMessage::Request(request), ServerJsonRpcMessage::Error(error)) => {
+            ServerJsonRpcMessage::error(error.error, Some(request.id.clone()))
+        }
+        (_, answer) => answer,
+    }
+}
+
+/// Returns true for the error of a server that does not know the session, in the words of the servers that are in use.
+fn is_about_session(error: &ErrorData) -> bool {
+    /// The most bytes between the word `session` and the problem.
+    const MAX_DISTANCE: usize = 24;
+    let text = error.message.to_ascii_lowercase();
+    let is_near = |(at, word): (usize, &str)| {
+        let start = text.floor_char_boundary(at.saturating_sub(MAX_DISTANCE));
+        let end = text.ceil_char_boundary((at + word.len() + MAX_DISTANCE).min(text.len()));
+        let near = &text[start..end];
+        ["not found", "expired", "invalid", "no valid", "unknown"].iter().any(|problem| near.contains(problem))
+    };
+    [-32600, -32001, -32000].contains(&error.code.0) && text.match_indices("session").any(is_near)
 }
 
 /// Returns an event that the library can read: it would drop another one, and its request would wait.

@@ -29,7 +29,7 @@ mod guide {
     struct McpPage;
 }
 
-pub use self::config::{Config, HttpServer, Origin, ServerConfig, StdioServer, Transport, Walls};
+pub use self::config::{Config, HttpServer, Origin, ServerConfig, ServerOutline, StdioServer, Transport, Walls};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::limits::Limits;
 pub use self::resources::{Prompt, PromptArgument, PromptMessage, Resource, Speaker};

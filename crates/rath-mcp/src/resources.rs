@@ -252,16 +252,27 @@ async fn list_resources(server: &Arc<Server>) -> Result<Vec<Resource>> {
         _ => None,
     });
     let described = |text: String| described(server, &text);
+    let resources = resources.await?;
+    let count = resources.len();
     // An address that was cut or cleaned would be another one.
-    let resources =
-        resources.await?.into_iter().filter(|it| one_line(&server.secrets, &it.uri, MAX_URI_BYTES) == it.uri);
-    let resources = resources.map(|it| Resource {
-        uri: it.uri,
-        name: described(it.name),
-        description: it.description.map(described),
-        media_type: it.mime_type.map(described),
-    });
-    Ok(resources.collect())
+    let resources = resources.into_iter().filter(|it| one_line(&server.secrets, &it.uri, MAX_URI_BYTES) == it.uri);
+    let resources: Vec<_> = resources
+        .map(|it| Resource {
+            uri: it.uri,
+            name: described(it.name),
+            description: it.description.map(described),
+            media_type: it.mime_type.map(described),
+        })
+        .collect();
+    let left_out = count - resources.len();
+    if left_out > 0 {
+        server.note(format!(
+            "the server `{}` lists resources with addresses that hold a secret value, cannot be shown or have more than \
+             {MAX_URI_BYTES} bytes, which are left out: {left_out}",
+            server.name()
+        ));
+    }
+    Ok(resources)
 }
 
 async fn read_resource(server: &Arc<Server>, uri: &str) -> Result<Output> {

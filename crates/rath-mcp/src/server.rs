@@ -44,7 +44,7 @@ struct ServerState {
     is_older: bool,
     /// The tools of the last listing.
     listed: Option<ListedTools>,
-    /// Remarks about starts that are not on a record yet.
+    /// Remarks that are not on a record yet.
     notes: Vec<String>,
 }
 
@@ -132,12 +132,20 @@ impl Server {
         }
     }
 
-    /// Returns the remarks about starts for a record, each once.
+    /// Returns the remarks for a record, each once.
     pub(crate) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().notes)
     }
 
-    /// Returns the remarks about starts that are not on a record yet.
+    /// Adds a remark for a record, unless it waits for one already.
+    pub(crate) fn note(&self, note: String) {
+        let notes = &mut self.lock().notes;
+        if notes.len() < MAX_NOTES && !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    /// Returns the remarks that are not on a record yet.
     pub(crate) fn pending_notes(&self) -> Vec<String> {
         self.lock().notes.clone()
     }
@@ -262,9 +270,13 @@ impl Server {
         }
         let (tools, notes, retry_at) = match self.fetch_tools(&connection).await {
             Ok((tools, notes)) => (tools, notes, None),
-            // To ask again would cost the time limit once more, at each request to a model.
+            // To ask again would cost the time limit once more, at each request to a model. The server still has the tools that it
+            // listed before, most likely.
             Err(error) if matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Answer) => {
-                (Tools::default(), vec![error.message()], Some(Instant::now() + PAUSE_AFTER_FAILED_LIST))
+                let is_same = |listed: &ListedTools| listed.connection.as_ptr() == Arc::as_ptr(&connection);
+                let before = self.lock().listed.clone().filter(is_same);
+                let tools = before.map(|listed| listed.tools).unwrap_or_default();
+                (tools, vec![error.message()], Some(Instant::now() + PAUSE_AFTER_FAILED_LIST))
             }
             Err(error) => return Err(error),
         };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rath::record::draw::one_line;
-use rath_mcp::{Config, Origin, ServerConfig, Transport};
+use rath_mcp::{Config, Origin, ServerConfig, ServerOutline, Transport};
 use serde_json::Value;
 
 use super::trust::{TrustedFiles, accept};
@@ -36,6 +36,7 @@ pub(crate) struct McpFile {
     pub(crate) left_out: Vec<(String, String)>,
     /// The content, exactly as it is shown and accepted.
     text: String,
+    origin: Origin,
 }
 
 /// Tells whether the servers of a file are used.
@@ -58,7 +59,7 @@ impl McpFiles {
             user_file().map_or(Ok(()), |file| refuse_within_reach(&file, directory))?;
             if let Some(text) = read_file(&path)? {
                 let left_out = files.add_servers(&path, &text, Origin::User)?;
-                files.files.push(McpFile { path, text, state: FileState::InForce, left_out });
+                files.files.push(McpFile { path, text, origin: Origin::User, state: FileState::InForce, left_out });
             }
         }
         let found = directory.map(|directory| ProjectFiles::find(directory, PROJECT_FILE));
@@ -90,7 +91,7 @@ impl McpFiles {
                 FileState::InForce => files.add_servers(&path, &text, Origin::Project)?,
                 FileState::New | FileState::Changed => Vec::new(),
             };
-            files.files.push(McpFile { path, text, state, left_out });
+            files.files.push(McpFile { path, text, origin: Origin::Project, state, left_out });
         }
         Ok(files)
     }
@@ -131,73 +132,77 @@ impl McpFile {
             let message = format!("{} is a link, and links are not used", output::path(path));
             return Err(Failure::new(message, LINK_HINT));
         }
-        Ok(McpFile { path: path.to_owned(), state: FileState::New, left_out: Vec::new(), text: text.to_owned() })
+        let (path, text) = (path.to_owned(), text.to_owned());
+        Ok(McpFile { path, text, origin: Origin::Project, state: FileState::New, left_out: Vec::new() })
     }
 
-    /// Describes the servers of the file, each by its name and on one line, as they are written: variables have no value here. What
-    /// a server is, the parser that starts it says: it is not read here a second time.
+    /// Describes the servers of the file, each by its name and on one line, as they are written: variables have no value here.
+    ///
+    /// All that the parser reads is here, also of a server that is left out: what is accepted was shown, and stays accepted when a
+    /// later version can start it.
     pub(crate) fn outline(&self) -> Result<Vec<(String, String)>, Failure> {
-        let config = self.parsed()?;
-        let not_servers = || {
-            let message = format!("the MCP servers in {} cannot be read", output::path(&self.path));
-            Failure::new(message, HINT).with_exit(Exit::Usage)
-        };
-        let content: Value = serde_json::from_str(&self.text).map_err(|_| not_servers())?;
-        let servers = content["mcpServers"].as_object().ok_or_else(not_servers)?;
-        let parsed = |name: &str| config.servers.iter().find(|server| server.name == name);
-        let left_out =
-            |name: &str| config.left_out.iter().find(|(known, _)| known == name).map(|(_, why)| why.as_str());
-        let describe = |name: &str, server| match parsed(name) {
-            Some(config) => describe(server, config),
-            None => left_out(name).map_or_else(String::new, |why| match why {
-                DISABLED => why.to_owned(),
-                why => format!("left out: {}", one_line(why)),
-            }),
-        };
-        Ok(servers.iter().map(|(name, server)| (one_line(name), describe(name, server))).collect())
-    }
-
-    /// Returns the servers as they would be started, with the names of variables in the place of their values.
-    fn parsed(&self) -> Result<Config, Failure> {
-        Config::outline(&self.text, Origin::Project).map_err(|error| wrong(&self.path, &error))
+        let outline = Config::outline(&self.text, self.origin).map_err(|error| wrong(&self.path, &error))?;
+        Ok(outline.iter().map(|server| (one_line(&server.name), describe(server))).collect())
     }
 
     /// Accepts the content, as it was read. What cannot work is not accepted.
     pub(crate) fn accept(&self) -> Result<(), Failure> {
-        self.parsed()?;
+        self.outline()?;
         accept(&self.path, &self.text)
     }
 }
 
-/// Describes a server as it is written, whole: the command or the address, and what it is given.
-fn describe(server: &Value, config: &ServerConfig) -> String {
-    let text = |member: &str| server[member].as_str().map(output::quote).unwrap_or_default();
-    let mut parts = Vec::new();
-    let (member, what) = match &config.transport {
-        Transport::Http(_) => {
-            parts.push(format!("sends requests to {}", text("url")));
-            ("headers", "with the headers")
-        }
-        Transport::Stdio(_) => {
-            let args = server["args"].as_array().into_iter().flatten();
-            let args = args.map(|arg| format!(" {}", output::quote(arg.as_str().unwrap_or("?"))));
-            parts.push(format!("runs {}{}", text("command"), args.collect::<String>()));
-            parts.extend(server["cwd"].as_str().map(|cwd| format!("in {}", output::quote(cwd))));
-            ("env", "with the variables")
-        }
+/// Describes a server as it is written, whole: the command or the address, and what it is given; then the reason if it is left out.
+fn describe(server: &ServerOutline) -> String {
+    let written = &server.written;
+    let (shows_command, shows_url) = match &server.config {
+        Ok(config) => (matches!(config.transport, Transport::Stdio(_)), matches!(config.transport, Transport::Http(_))),
+        Err(_) => (written.get("command").is_some(), written.get("url").is_some()),
     };
-    let pairs = server[member].as_object().into_iter().flatten();
-    let pairs = pairs
-        .map(|(name, value)| format!("{}={}", one_line(name), value.as_str().map(output::quote).unwrap_or_default()));
-    let pairs: Vec<_> = pairs.collect();
-    if !pairs.is_empty() {
-        parts.push(format!("{what} {}", pairs.join(", ")));
+    let mut parts = Vec::new();
+    if shows_command {
+        let args = match &written["args"] {
+            Value::Null => String::new(),
+            Value::Array(args) => args.iter().map(|arg| format!(" {}", quoted(arg))).collect(),
+            other => format!(" {}", quoted(other)),
+        };
+        parts.push(format!("runs {}{args}", quoted(&written["command"])));
+        parts.extend(written.get("cwd").map(|cwd| format!("in {}", quoted(cwd))));
+        parts.extend(pairs("with the variables", &written["env"]));
     }
-    let variables: Vec<_> = config.variables.iter().map(|name| one_line(name)).collect();
-    if !variables.is_empty() {
-        parts.push(format!("reads from your environment: {}", variables.join(", ")));
+    if shows_url {
+        parts.push(format!("sends requests to {}", quoted(&written["url"])));
+        parts.extend(pairs("with the headers", &written["headers"]));
+    }
+    if parts.is_empty() {
+        parts.push(format!("is written as {}", quoted(written)));
+    }
+    match &server.config {
+        Ok(config) if config.variables.is_empty() => {}
+        Ok(config) => {
+            let variables: Vec<_> = config.variables.iter().map(|name| one_line(name)).collect();
+            parts.push(format!("reads from your environment: {}", variables.join(", ")));
+        }
+        Err(why) if why == DISABLED => parts.push(why.clone()),
+        Err(why) => parts.push(format!("left out: {}", one_line(why))),
     }
     parts.join("; ")
+}
+
+/// Describes the variables or the headers of a server.
+fn pairs(what: &str, written: &Value) -> Option<String> {
+    let pairs = match written {
+        Value::Null => return None,
+        Value::Object(pairs) => pairs.iter().map(|(name, value)| format!("{}={}", one_line(name), quoted(value))),
+        other => return Some(format!("{what} {}", quoted(other))),
+    };
+    let pairs: Vec<_> = pairs.collect();
+    (!pairs.is_empty()).then(|| format!("{what} {}", pairs.join(", ")))
+}
+
+/// Returns a value as one word; one that is no text as its JSON.
+fn quoted(value: &Value) -> String {
+    value.as_str().map_or_else(|| output::quote(&value.to_string()), output::quote)
 }
 
 /// The reason of the parser for a server that is switched off.
@@ -235,8 +240,29 @@ mod tests {
                 "sends requests to 'http://h/?k=${KEY}'; reads from your environment: KEY",
             ),
             (r#"{"type": "stdio", "command": "x", "url": "http://h/"}"#, "runs x"),
-            (r#"{"command": "x", "disabled": true}"#, "disabled"),
-            (r#"{"command": ""}"#, "left out: its `command` is empty"),
+            // What is left out is shown too, whole.
+            (r#"{"command": "x", "args": ["a b"], "disabled": true}"#, "runs x 'a b'; disabled"),
+            (r#"{"command": ""}"#, "runs ''; left out: its `command` is empty"),
+            (
+                r#"{"type": "sse", "url": "http://h/", "command": "x", "args": "y z", "env": [1], "headers": {"A": 2}}"#,
+                "runs x 'y z'; with the variables '[1]'; sends requests to http://h/; with the headers A=2; \
+                 left out: the type `sse` belongs to a version of the protocol that is not supported; most such servers also \
+                 have an endpoint for the type `http`",
+            ),
+            (
+                r#"{"command": "x", "cwd": "a/../.."}"#,
+                "runs x; in a/../..; left out: its `cwd` is outside of the project",
+            ),
+            (r#"["x"]"#, r#"is written as '["x"]'; left out: wanted an object, found an array"#),
+            (
+                r#"{"command": "x"}, "s": {"command": "y"}"#,
+                r#"is written as '[{"command":"x"},{"command":"y"}]'; left out: there are two of this name"#,
+            ),
+            // The values of variables decide, so it is not left out here.
+            (
+                r#"{"command": "x", "cwd": "${D:-a/b}/../.."}"#,
+                "runs x; in '${D:-a/b}/../..'; reads from your environment: D",
+            ),
             (
                 r#"{"url": "${API_BASE:-https://a.example}/mcp"}"#,
                 "sends requests to '${API_BASE:-https://a.example}/mcp'; reads from your environment: API_BASE",

@@ -448,6 +448,27 @@ fn a_file_that_cannot_be_used_is_named_with_advice() {
     }
 }
 
+/// The values of variables decide whether a server is used: what is accepted was shown, whole, with its command.
+#[test]
+fn no_command_is_hidden_where_a_file_is_accepted() {
+    let empty = format!("${{{}:-}}", "A".repeat(120)).repeat(300);
+    for server in [
+        json!({"command": "sh", "args": ["-c", "touch started.txt; cat"], "cwd": "${NO_SUCH:-a/b}/../.."}),
+        json!({"command": "sh", "args": ["-c", empty + "touch started.txt; cat"]}),
+        json!({"command": "sh", "args": ["-c", "touch started.txt; cat"], "type": "sse"}),
+        json!({"command": "sh", "args": ["-c", "touch started.txt; cat"], "disabled": true}),
+    ] {
+        let place = Place::new(DONE);
+        place.write("app/.mcp.json", &json!({"mcpServers": {"one": server}}).to_string());
+        for args in [&["config", "trust"][..], &["mcp", "ls", "--no-start"], &["config"]] {
+            let output = place.rath("app", args);
+            let printed =
+                String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+            assert!(printed.contains("runs sh -c '") && printed.contains("touch started.txt; cat'"), "{printed}");
+        }
+    }
+}
+
 /// A server runs in walls, without the files that a rule hides.
 #[test]
 fn a_server_does_not_see_what_a_rule_hides() {

@@ -11,8 +11,17 @@ use serde_json::value::RawValue;
 use super::{MAX_CONFIG_BYTES, MAX_SERVERS, shortened};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Returns the servers of a configuration in the order of their text, each by its name, or the reason why it cannot be read.
-pub(super) fn servers(text: &str, notices: &mut Vec<String>) -> Result<Vec<(String, Result<Value, String>)>> {
+/// A server of a configuration, before it is understood.
+pub(super) struct WrittenServer {
+    pub(super) name: String,
+    /// The server. An array of all, if there are several of one name; the text, if it cannot be read.
+    pub(super) value: Value,
+    /// The reason why it cannot be understood.
+    pub(super) problem: Option<String>,
+}
+
+/// Returns the servers of a configuration in the order of their text.
+pub(super) fn servers(text: &str, notices: &mut Vec<String>) -> Result<Vec<WrittenServer>> {
     let invalid = |problem: &dyn fmt::Display| Error::new(ErrorKind::Config, problem);
     if text.len() > MAX_CONFIG_BYTES {
         return Err(invalid(&format_args!("the configuration has more than {MAX_CONFIG_BYTES} bytes")));
@@ -45,16 +54,22 @@ pub(super) fn servers(text: &str, notices: &mut Vec<String>) -> Result<Vec<(Stri
     if servers.len() > MAX_SERVERS {
         return Err(invalid(&format_args!("the configuration names more than {MAX_SERVERS} servers")));
     }
-    let mut parsed: Vec<(String, Result<Value, String>)> = Vec::new();
+    let mut written: Vec<WrittenServer> = Vec::new();
     for (name, server) in servers {
-        let server = serde_json::from_str(server.get()).map_err(|error| format!("it cannot be read: {error}"));
-        match parsed.iter_mut().find(|(known, _)| *known == name) {
+        let (value, problem) = match serde_json::from_str(server.get()) {
+            Ok(value) => (value, None),
+            Err(error) => (Value::from(server.get()), Some(format!("it cannot be read: {error}"))),
+        };
+        match written.iter_mut().find(|known| known.name == name) {
             // Other programs may read the other one.
-            Some((_, known)) => *known = Err("there are two of this name".to_owned()),
-            None => parsed.push((name, server)),
+            Some(known) => {
+                known.value = Value::from(vec![known.value.take(), value]);
+                known.problem = Some("there are two of this name".to_owned());
+            }
+            None => written.push(WrittenServer { name, value, problem }),
         }
     }
-    Ok(parsed)
+    Ok(written)
 }
 
 /// The members of an object in their order. A name can occur twice.

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::check::{authority, check_header, check_name, check_url};
+use super::check::{check_header, check_name, check_url};
 use super::expand::expand;
 use super::secrets::{is_secret_name, secret_args};
 use super::{
@@ -17,7 +17,7 @@ pub(super) struct ServerReader<'a> {
     name: String,
     origin: Origin,
     variable: &'a dyn Fn(&str) -> Option<String>,
-    /// True if variables stand for themselves.
+    /// True if texts stay as they are written.
     is_outline: bool,
     /// The names of the variables that were looked up.
     variables: Vec<String>,
@@ -34,9 +34,9 @@ impl<'a> ServerReader<'a> {
         ServerReader { name, origin, variable, is_outline: false, variables, looked_up, notices }
     }
 
-    /// Reads a server whose variables stand for themselves.
-    pub(super) fn for_outline(self) -> Self {
-        ServerReader { is_outline: true, ..self }
+    /// Creates a reader of a server whose texts stay as they are written.
+    pub(super) fn for_outline(name: String, origin: Origin) -> Self {
+        ServerReader { is_outline: true, ..ServerReader::new(name, origin, &|_: &str| Some(String::new())) }
     }
 
     /// Returns the server; none if it is disabled.
@@ -112,7 +112,7 @@ impl<'a> ServerReader<'a> {
         }
         let cwd = members.remove("cwd").map_or_else(|| Ok(String::new()), |cwd| self.text("cwd", cwd, false))?;
         // A full path is compared with the directory when the server is needed.
-        if self.origin == Origin::Project && leaves_directory(&cwd) {
+        if self.origin == Origin::Project && !self.is_open(&cwd) && leaves_directory(&cwd) {
             return Err("its `cwd` is outside of the project".to_owned());
         }
         let walls = match (members.remove("walls"), self.origin) {
@@ -140,16 +140,13 @@ impl<'a> ServerReader<'a> {
             return Err("it is of the type `http` and has no `url`".to_owned());
         };
         let url = self.text("url", url, true)?;
-        // The beginning of an address may be the value of a variable.
-        let before = url.split_once("${").map(|(before, _)| before.to_ascii_lowercase());
-        let is_begun = |before: &String| ["https://", "http://"].iter().any(|scheme| scheme.starts_with(&**before));
-        let is_open = self.is_outline && authority(&url).is_none() && before.is_some_and(|before| is_begun(&before));
-        if !is_open {
+        if !self.is_open(&url) {
             check_url(&url)?;
         }
         let headers = self.pairs("headers", members.remove("headers"))?;
         for (name, value) in &headers {
-            check_header(name, value.expose_secret())?;
+            let value = value.expose_secret();
+            check_header(name, if self.is_open(value) { "" } else { value })?;
         }
         Ok(HttpServer { url: url.into(), headers })
     }
@@ -173,13 +170,21 @@ impl<'a> ServerReader<'a> {
         }
     }
 
-    /// Reads a text and replaces the variables in it. If the text is secret, so are their values.
+    /// Returns true if the value of a text is not known, so that it cannot be checked: an outline leaves out no server that is used
+    /// with some values of variables.
+    fn is_open(&self, text: &str) -> bool {
+        self.is_outline && text.contains("${")
+    }
+
+    /// Reads a text and replaces the variables in it, unless texts stay as they are written. If the text is secret, so are their values.
     fn text(&mut self, member: &str, value: Value, is_secret: bool) -> Result<String> {
         let Value::String(text) = value else {
             return Err(format!("`{member}`: wanted a string, found {}", kind_of(&value)));
         };
         let mut is_unset = false;
-        let expanded = expand(&text, MAX_TEXT_BYTES, |name, default| {
+        let is_open = self.is_open(&text);
+        let max_bytes = if is_open { usize::MAX } else { MAX_TEXT_BYTES };
+        let expanded = expand(&text, max_bytes, |name, default| {
             self.variables.push(name.to_owned());
             let value = (self.variable)(name);
             is_unset |= value.is_none() && default.is_none();
@@ -187,13 +192,14 @@ impl<'a> ServerReader<'a> {
             self.looked_up.extend(secret.map(|secret| (name.to_owned(), secret)));
             value
         });
-        let text = expanded.map_err(|problem| {
+        let expanded = expanded.map_err(|problem| {
             let default = if is_unset { " and has no default" } else { "" };
             format!("{problem} (in `{member}`){default}")
         })?;
-        match text.contains('\0') {
+        match expanded.contains('\0') {
+            _ if is_open => Ok(text),
             true => Err(format!("`{member}` contains a NUL byte")),
-            false => Ok(text),
+            false => Ok(expanded),
         }
     }
 }

@@ -41,25 +41,25 @@ impl ServerConfig {
 /// Returns true if a variable of this name holds a secret.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    let words = [
-        "AUTH",
-        "BEARER",
-        "COOKIE",
-        "CRED",
-        "CREDENTIAL",
-        "CREDS",
-        "JWT",
-        "KEY",
-        "PASS",
-        "PAT",
-        "PWD",
-        "SECRET",
-        "SESSION",
-        "SIG",
-        "SIGNATURE",
-        "TOKEN",
-    ];
-    name.split('_').any(|part| words.contains(&part))
+    // It is the directory of every shell.
+    if name == "PWD" {
+        return false;
+    }
+    let words =
+        ["AUTH", "BEARER", "COOKIE", "CRED", "CREDENTIAL", "CREDS", "JWT", "PWD", "SECRET", "SIGNATURE", "TOKEN"];
+    // Words that other things begin with, such as `SESSION_MODE`.
+    let last_words = ["KEY", "PASS", "PAT", "SESSION", "SIG"];
+    // Keys that are no secret: those of tables, and the public one of a pair.
+    let of_tables = ["FOREIGN", "PARTITION", "PRIMARY", "PUBLIC", "SORT", "UNIQUE"];
+    let parts: Vec<_> = name.split('_').collect();
+    let is_secret = |(nth, part): (usize, &&str)| {
+        let is_last = parts
+            .get(nth + 1)
+            .is_none_or(|next| ["ID", "KEY", "TOKEN"].contains(next) || next.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_of_table = *part == "KEY" && nth > 0 && of_tables.contains(&parts[nth - 1]);
+        words.contains(part) || last_words.contains(part) && is_last && !is_of_table
+    };
+    parts.iter().enumerate().any(is_secret)
         || ["APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"].iter().any(|word| name.contains(word))
 }
 
@@ -72,12 +72,18 @@ fn is_secret_header(name: &str) -> bool {
 /// Returns the arguments that hold a secret by the names before them, as in `--api-key=VALUE`, `--api-key VALUE` and `API_KEY=VALUE`:
 /// the number of each, its name, and the value.
 pub(super) fn secret_args<T: AsRef<str>>(args: &[T]) -> Vec<(usize, String, &str)> {
-    let is_secret = |option: &str| is_secret_name(&option.trim_start_matches('-').replace('-', "_"));
+    let is_secret = |option: &str| {
+        let name = option.trim_start_matches('-');
+        let is_switched_off = name.len() < option.len() && name.starts_with("no-");
+        !is_switched_off && is_secret_name(&name.replace('-', "_"))
+    };
     let mut secrets = Vec::new();
     let mut option: Option<&str> = None;
     for (nth, arg) in args.iter().enumerate() {
         let arg = arg.as_ref();
-        match (option.take(), arg.split_once('=')) {
+        // An option before another one has no value.
+        let option_before = option.take().filter(|_| !arg.starts_with('-'));
+        match (option_before, arg.split_once('=')) {
             (Some(option), _) => secrets.push((nth, option.to_owned(), arg)),
             (None, Some((name, value))) if is_secret(name) => secrets.push((nth, name.to_owned(), value)),
             (None, None) if arg.starts_with('-') && is_secret(arg) => option = Some(arg),

@@ -374,16 +374,18 @@ fn an_outline_shows_variables_as_they_are_written() {
         "none": {"url": "${SCHEME}://me@b.example"},
         "wrong": {"url": "mailto:${NAME}"}
     }}"#;
-    let config = Config::outline(text, Origin::Project).expect("it is JSON");
-    let shown = config.servers.iter().map(|server| match &server.transport {
-        Transport::Http(http) => format!("{} reads {:?}: {}", server.name, server.variables, http.url.expose_secret()),
-        Transport::Stdio(_) => panic!("it is reached by HTTP"),
+    let outline = Config::outline(text, Origin::Project).expect("it is JSON");
+    let shown = outline.iter().map(|server| {
+        let variables = server.config.as_ref().map(|config| &config.variables);
+        format!("{} reads {variables:?}: {}", server.name, server.written["url"])
     });
     expect![[r#"
-        base reads ["API_BASE"]: ${API_BASE}/mcp
-        host reads ["HOST"]: https://${HOST}/mcp
-        none reads ["SCHEME"]: ${SCHEME}://me@b.example"#]]
+        base reads Ok(["API_BASE"]): "${API_BASE:-https://a.example}/mcp"
+        host reads Ok(["HOST"]): "https://${HOST}/mcp"
+        none reads Ok(["SCHEME"]): "${SCHEME}://me@b.example"
+        wrong reads Ok(["NAME"]): "mailto:${NAME}""#]]
     .assert_eq(&shown.collect::<Vec<_>>().join("\n"));
+    assert!(!format!("{outline:?}").contains("a.example"), "a written text may be a secret");
     // The values decide.
     check(
         Origin::Project,
@@ -395,6 +397,45 @@ fn an_outline_shows_variables_as_they_are_written() {
         notice: the server `wrong` is left out: the variable `NAME` is not set (in `url`) and has no default
     "#]],
     );
+}
+
+/// All texts of up to three parts in each place of a server that is used with some value of the variable: the outline has the server,
+/// whole and not left out. So what a user did not see is never started.
+#[test]
+fn a_server_that_is_used_with_some_values_is_in_the_outline() {
+    let parts = ["x", "/", "..", "\0", " ", "https://a", "${", "${A}", "${A:-}", "${A:-b/c}", "${A:-\u{e9}\0}"];
+    let values = [None, Some(""), Some(".."), Some("d/e"), Some("https://h"), Some("\0")];
+    let pairs = parts.iter().flat_map(|a| parts.iter().map(move |b| format!("{a}{b}")));
+    let mut texts: Vec<_> = pairs.flat_map(|pair| parts.iter().map(move |part| format!("{pair}{part}"))).collect();
+    texts.extend(parts.map(str::to_owned));
+    // Shorter with its values than it is written, and the other way round.
+    texts.push(format!("{}x", format!("${{{}:-}}", "A".repeat(120)).repeat(300)));
+    texts.push("${A:-}".repeat(MAX_TEXT_BYTES / 4));
+    texts.push("x".repeat(MAX_TEXT_BYTES + 1));
+    let mut used = 0;
+    for text in &texts {
+        let mut servers = serde_json::json!({
+            "command": {"command": text}, "args": {"command": "x", "args": [text]}, "cwd": {"command": "x", "cwd": text},
+            "env": {"command": "x", "env": {"E": text}}, "url": {"url": text},
+            "headers": {"url": "http://h", "headers": {"H": text}}, "off": {"command": "x", "disabled": true},
+            "type": {"command": "x", "type": text},
+        });
+        servers[text.as_str()] = serde_json::json!({"command": "x"});
+        let config = serde_json::json!({"mcpServers": servers}).to_string();
+        let outline = Config::outline(&config, Origin::Project).expect("it is JSON");
+        assert_eq!(outline.len(), servers.as_object().expect("an object").len());
+        for value in values {
+            let parsed =
+                Config::parse(&config, Origin::Project, |name| value.filter(|_| name == "A").map(str::to_owned));
+            for server in parsed.expect("it is JSON").servers {
+                let shown = outline.iter().find(|shown| shown.name == server.name).expect("it is there");
+                assert_eq!(shown.written, servers[&server.name], "{text:.80}");
+                assert_eq!(shown.config.as_ref().err(), None, "{}: {text:.80} with {value:?}", server.name);
+                used += 1;
+            }
+        }
+    }
+    assert!(used > 10_000, "{used}");
 }
 
 #[test]
@@ -424,4 +465,62 @@ fn a_value_is_secret_by_the_name_that_it_is_given() {
               secret --jwt: "ijklmnop"
         "#]],
     );
+}
+
+#[test]
+fn names_tell_secrets_from_ordinary_values() {
+    for (name, expected) in [
+        ("API_KEY", true),
+        ("API_KEY_2", true),
+        ("AWS_ACCESS_KEY_ID", true),
+        ("DB_PASS", true),
+        ("DB_PWD", true),
+        ("GITHUB_PAT", true),
+        ("GITHUB_TOKEN", true),
+        ("KEY_TOKEN", true),
+        ("MY_PASSWORD_OLD", true),
+        ("SECRET_VALUE", true),
+        ("SESSION", true),
+        ("SESSION_ID", true),
+        ("SESSION_KEY", true),
+        ("SESSION_TOKEN", true),
+        ("KEY_FILE", false),
+        ("OLDPWD", false),
+        ("PASS_THROUGH", false),
+        ("PAT_PREFIX", false),
+        ("PRIMARY_KEY", false),
+        ("PUBLIC_KEY", false),
+        ("PWD", false),
+        ("SESSION_MODE", false),
+        ("SIG_ALG", false),
+    ] {
+        assert_eq!(secrets::is_secret_name(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_value_of_an_option_is_no_other_option() {
+    for (args, expected) in [
+        (&["--api-key", "VALUE"][..], &["--api-key VALUE"][..]),
+        (&["--no-auth", "--api-key", "VALUE"], &["--api-key VALUE"]),
+        (&["--no-auth", "file.txt"], &[]),
+        (&["--no-auth=yes"], &[]),
+        (&["--auth", "--api-key", "VALUE"], &["--api-key VALUE"]),
+        (&["--auth", "--token=VALUE"], &["--token VALUE"]),
+        (&["--auth", "-v", "file.txt"], &[]),
+        (&["--token", "-", "file.txt"], &[]),
+        (&["--token"], &[]),
+        (&["--primary-key", "customer_id"], &[]),
+        (&["-e", "SESSION_MODE=production", "-e", "API_KEY=VALUE"], &["API_KEY VALUE"]),
+    ] {
+        let found = secrets::secret_args(args);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(nth, name, value)| {
+                assert!(args[*nth].ends_with(value));
+                format!("{name} {value}")
+            })
+            .collect();
+        assert_eq!(found, expected, "{args:?}");
+    }
 }

@@ -20,6 +20,8 @@ struct Behavior {
     forgotten_status: u16,
     /// Answers of certain methods: the media type and the body, in which ID stands for the id of the request.
     answers: HashMap<&'static str, (&'static str, String)>,
+    /// The status of these answers; 200 if it is 0.
+    answer_status: u16,
     /// The methods that were asked for.
     asked: Vec<String>,
 }
@@ -102,7 +104,8 @@ fn respond(request: &Value, session: Option<&str>, behavior: &mut Behavior) -> (
         };
     }
     if let Some((media_type, body)) = behavior.answers.get(method) {
-        return (200, media_type, body.replace("ID", &id.to_string()));
+        let status = if behavior.answer_status == 0 { 200 } else { behavior.answer_status };
+        return (status, media_type, body.replace("ID", &id.to_string()));
     }
     let result = match method {
         "initialize" => {
@@ -168,5 +171,33 @@ fn an_event_that_cannot_be_read_is_an_error_at_once() {
             let text = block_on(call(&fixture.servers(), "srv__echo", json!({})));
             assert!(text.starts_with(&format!("the server `srv`: {expected}")), "{media_type}: {text}");
         }
+    }
+}
+
+/// An error is the answer to its request, whatever id it has, and ends the connection only if the session is not known.
+#[test]
+fn an_error_with_a_status_is_the_answer_to_its_request() {
+    let forgotten = "it has ended (it does not know the session any more)";
+    for (status, id, code, message, expected) in [
+        (400, "null", -32602, "wrong", "it refuses: wrong (error -32602)"),
+        (400, r#""another""#, -32602, "wrong", "it refuses: wrong (error -32602)"),
+        (500, "null", -32603, "wrong", "it refuses: wrong (error -32603)"),
+        (200, "null", -32603, "wrong", "it refuses: wrong (error -32603)"),
+        (400, "ID", -32602, "unknown session", "it refuses: unknown session (error -32602)"),
+        (400, "ID", -32000, "the session is busy", "it refuses: the session is busy (error -32000)"),
+        (400, "null", -32000, "Bad Request: No valid session ID provided", forgotten),
+        (400, "ID", -32001, "Session not found", forgotten),
+        (400, "null", -32600, "the session has expired", forgotten),
+    ] {
+        let error = json!({"code": code, "message": message});
+        let body = format!(r#"{{"jsonrpc": "2.0", "id": {id}, "error": {error}}}"#);
+        let answers = HashMap::from([("tools/call", ("application/json", body))]);
+        let fixture = HttpFixture::new(Behavior { answers, answer_status: status, ..Behavior::default() });
+        let config = ServerConfig::http("srv", format!("http://127.0.0.1:{}/mcp", fixture.port)).expect("valid");
+        let mut places = Places::in_directory("./");
+        places.limits.call = std::time::Duration::from_secs(20);
+        let servers = McpServers::new([config], places).expect("valid");
+        let text = block_on(call(&servers, "srv__echo", json!({})));
+        assert_eq!(text, format!("the server `srv`: {expected}; []"), "{status} {id} {code} {message}");
     }
 }

@@ -39,10 +39,12 @@ while (my $line = <STDIN>) {
         result($id, '{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}' . $resources . '},'
             . '"serverInfo":{"name":"test","version":"1"}}');
     } elsif ($method eq 'resources/list') {
-        result($id, qq({"resources":[{"uri":"$long","name":"long"}]}));
+        result($id, qq({"resources":[{"uri":"$long","name":"long"},{"uri":"notes://correct-horse","name":"secret"}]}));
     } elsif ($method eq 'resources/read') {
         my ($uri) = $line =~ /"uri":"([^"]*)"/;
         result($id, qq({"contents":[{"uri":"notes","text":") . ($uri eq $long ? 'found' : 'unknown') . '"}]}');
+    } elsif ($method eq 'tools/list' && $mode eq 'mutechange' && $more == 1) {
+        touch('asked');
     } elsif ($method eq 'tools/list' && $mode =~ /^(mute|bad)list$/ && !$more) {
         touch('asked');
         if (-e 'change') { $more++; say_json('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}') }

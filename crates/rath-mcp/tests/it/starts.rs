@@ -119,6 +119,48 @@ fn a_list_that_could_not_be_read_is_asked_for_again_after_a_change() {
 }
 
 #[test]
+fn the_tools_of_before_are_used_while_a_changed_list_cannot_be_read() {
+    let fixture = Fixture::new();
+    let mut places = fixture.places();
+    places.limits.request = Duration::from_millis(300);
+    let servers = McpServers::new([fixture.config("srv", "mutechange", Walls::Outside)], places).expect("valid");
+    block_on(async {
+        let count = servers.list().await.tools.names().count();
+        assert!(count > 0);
+        assert_eq!(call(&servers, "srv__change", json!({})).await, "changed");
+        for _ in 0..3 {
+            let ToolListing { tools, notes } = servers.list().await;
+            let note = "the server `srv`: it has not listed its tools in time";
+            assert_eq!((tools.names().count(), &notes[..]), (count, &[note.to_owned()][..]));
+        }
+        assert_eq!(std::fs::read_to_string(fixture.path().join("asked")).expect("it is there"), "x");
+        // The server says that its list has changed, so it is asked again.
+        assert_eq!(call(&servers, "srv__change", json!({})).await, "changed");
+        let ToolListing { tools, notes } = servers.list().await;
+        assert_eq!((tools.names().count(), &notes[..]), (count + 2, &[][..]));
+    });
+}
+
+#[test]
+fn a_resource_that_cannot_be_shown_is_noted() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config("srv", "resources", Walls::Outside);
+    let Transport::Stdio(process) = &mut config.transport else { panic!("a process") };
+    process.env = vec![("SECRET_KEY".to_owned(), "correct-horse".to_owned().into())];
+    let servers = fixture.servers([config]);
+    block_on(async {
+        for _ in 0..2 {
+            let resources = servers.resources("srv").await.expect("a list");
+            assert_eq!(resources.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["long"]);
+        }
+        let note = "the server `srv` lists resources with addresses that hold a secret value, cannot be shown or have more \
+                    than 4096 bytes, which are left out: 1";
+        assert_eq!(servers.list().await.notes, [note]);
+        assert_eq!(servers.list().await.notes, [""; 0]);
+    });
+}
+
+#[test]
 fn a_server_that_cannot_be_started_keeps_no_other_from_being_used() {
     let fixture = Fixture::new();
     let mut outside = fixture.config("a", "", Walls::Isolated);

@@ -78,28 +78,32 @@ pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResul
     Ok(Exit::Success)
 }
 
-/// Returns the names of this machine under which a server at an address can be asked.
-fn host_names(address: SocketAddr) -> Vec<String> {
+/// Returns the hosts of URLs by which a server at an address can be asked.
+fn hosts(address: SocketAddr) -> Vec<String> {
     let own = match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
     };
     let others = ["127.0.0.1", "localhost", "[::1]"].into_iter().filter(|name| *name != own);
-    others.map(str::to_owned).chain([own.clone()]).collect()
+    let names = others.chain([&*own]);
+    // Clients leave out the port that an address without one means.
+    let hosts = |name: &str| {
+        let without_port = (address.port() == 80).then(|| name.to_owned());
+        [format!("{name}:{}", address.port())].into_iter().chain(without_port)
+    };
+    names.flat_map(hosts).collect()
 }
 
 /// Returns the service. It keeps no state between requests, and accepts those that name this machine alone: a page in a browser
 /// cannot make it answer under another name.
 fn service(handler: Handler, address: SocketAddr) -> Service {
-    let (names, port) = (host_names(address), address.port());
-    // Clients leave out the port that an address without one means.
-    let without_port = if port == 80 { names.clone() } else { Vec::new() };
-    let hosts = names.iter().map(|name| format!("{name}:{port}")).chain(without_port);
+    let hosts = hosts(address);
+    let origins: Vec<_> = hosts.iter().map(|host| format!("http://{host}")).collect();
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_allowed_hosts(hosts)
-        .with_allowed_origins(names.iter().map(|name| format!("http://{name}:{port}")))
+        .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_MESSAGE_BYTES);
     StreamableHttpService::new(move || Ok(handler.clone()), Arc::default(), config)
@@ -197,6 +201,17 @@ fn is_equal(given: &[u8], secret: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_and_origins_have_no_port_at_port_80() {
+        for (address, expected) in [
+            ("127.0.0.1:8", "localhost:8 [::1]:8 127.0.0.1:8"),
+            ("127.0.0.2:8", "127.0.0.1:8 localhost:8 [::1]:8 127.0.0.2:8"),
+            ("[::1]:80", "127.0.0.1:80 127.0.0.1 localhost:80 localhost [::1]:80 [::1]"),
+        ] {
+            assert_eq!(hosts(address.parse().expect("an address")).join(" "), expected);
+        }
+    }
 
     #[test]
     fn a_request_needs_the_secret() {
