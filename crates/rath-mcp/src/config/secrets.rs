@@ -51,13 +51,15 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     let last_words = ["KEY", "PASS", "PAT", "SESSION", "SIG"];
     // Keys that are no secret: those of tables, and the public one of a pair.
     let of_tables = ["FOREIGN", "PARTITION", "PRIMARY", "PUBLIC", "SORT", "UNIQUE"];
+    // Keys that are secret whatever comes after, as in `API_KEY_PROD`.
+    let of_access = ["ACCESS", "API", "AUTH", "ENCRYPTION", "PRIVATE", "SIGNING"];
     let parts: Vec<_> = name.split('_').collect();
     let is_secret = |(nth, part): (usize, &&str)| {
         let is_last = parts
             .get(nth + 1)
             .is_none_or(|next| ["ID", "KEY", "TOKEN"].contains(next) || next.bytes().all(|byte| byte.is_ascii_digit()));
-        let is_of_table = *part == "KEY" && nth > 0 && of_tables.contains(&parts[nth - 1]);
-        words.contains(part) || last_words.contains(part) && is_last && !is_of_table
+        let is_key_of = |words: &[&str]| *part == "KEY" && nth > 0 && words.contains(&parts[nth - 1]);
+        words.contains(part) || is_key_of(&of_access) || last_words.contains(part) && is_last && !is_key_of(&of_tables)
     };
     parts.iter().enumerate().any(is_secret)
         || ["APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"].iter().any(|word| name.contains(word))

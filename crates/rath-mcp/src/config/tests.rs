@@ -472,6 +472,7 @@ fn names_tell_secrets_from_ordinary_values() {
     for (name, expected) in [
         ("API_KEY", true),
         ("API_KEY_2", true),
+        ("API_KEY_PROD", true),
         ("AWS_ACCESS_KEY_ID", true),
         ("DB_PASS", true),
         ("DB_PWD", true),
