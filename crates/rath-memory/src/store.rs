@@ -262,7 +262,8 @@ impl NoteStore {
 
     /// Removes notes and all their versions for good, and returns the ids of those that existed.
     ///
-    /// Neither the files nor the index hold any of their text afterwards, nor of notes that were removed before.
+    /// Neither the files nor the index hold any of their text afterwards, nor of notes that were removed before. The file is
+    /// written anew, which takes as much memory as it is large, and twice that on the disk for a moment.
     pub fn forget(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
         let docs = shelf.numbers(ids)?;

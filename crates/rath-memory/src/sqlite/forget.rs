@@ -56,8 +56,8 @@ impl SqliteNotes {
     /// one, its bytes stay.
     fn rewrite(&self, removed: i64) -> Result<()> {
         self.connection.execute_batch("VACUUM").map_err(|error| {
-            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them: forget once more";
-            NoteError::Io(format!("{message}: {error}"))
+            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them";
+            NoteError::Io(format!("{message}: {error}; forget once more"))
         })?;
         // Another process may have removed more meanwhile.
         self.connection
@@ -129,7 +129,7 @@ impl SqliteNotes {
                 return Ok(());
             }
             if start.elapsed() > EMPTY_WAL_TIMEOUT {
-                let message = "the notes are forgotten, but another process keeps the log of changes from being emptied: forget once more";
+                let message = "the notes are forgotten, but another process keeps the log of changes from being emptied; forget once more";
                 return Err(NoteError::Io(message.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -135,6 +135,7 @@ fn prepare(connection: Connection) -> Result<Connection> {
     let connection = set_up(connection)?;
     connection.pragma_update(None, "secure_delete", true)?;
     // The copy by which a file is rewritten holds all notes: it has no place in a directory for temporary files.
+    // SQLite has one such directory for all connections of a process, so it cannot be that of this memory.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
