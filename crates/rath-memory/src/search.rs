@@ -48,7 +48,7 @@ const SIMILARITY_WEIGHT: f32 = 0.5;
 pub(crate) struct Match {
     pub(crate) doc: Doc,
     pub(crate) score: f32,
-    /// The note itself has a term of the question.
+    /// The note itself has a term of the question, in its text if the question has any that is not beside texts.
     pub(crate) has_words: bool,
     /// The similarity of the note's vector to that of the question, if it was found by it.
     pub(crate) similarity: Option<f32>,
@@ -60,6 +60,8 @@ pub(crate) struct Scratch {
     /// The score of each note so far. All are 0 between searches.
     scores: Vec<f32>,
     touched: Vec<Doc>,
+    /// The notes that have a term in their text so far. None has between searches.
+    has_text: Vec<bool>,
     /// A place for each note. All are 0 between searches.
     slots: Vec<u32>,
 }
@@ -82,7 +84,8 @@ pub(crate) fn search(
         terms.retain(|term| term.is_known);
         terms.iter_mut().for_each(|term| term.asked = term.beside_weight);
     }
-    let search = Search { docs, visible, terms, mean_length, is_about_beside };
+    let names_all = is_about_beside && known == lists.len();
+    let search = Search { docs, visible, terms, mean_length, is_about_beside, names_all };
     let candidates = search.candidates(limit.max(MIN_CANDIDATES), scratch);
     scratch.slots.resize(docs.last() as usize + 1, 0);
     let found = search.in_context(&candidates, &mut scratch.slots);
@@ -217,13 +220,19 @@ struct Search<'a, 'b> {
     mean_length: f32,
     /// The notes in view have no more of the question than what is beside texts.
     is_about_beside: bool,
+    /// All terms of the question are beside texts.
+    names_all: bool,
 }
 
 impl Search<'_, '_> {
     /// Returns the best notes by what they say themselves, in the order of their numbers.
+    ///
+    /// A note that has terms only beside its text is none, unless the question is about that: of a speaker with many notes, they
+    /// would take the places of all that have a word. It is reached by its neighbours.
     fn candidates(&self, limit: usize, scratch: &mut Scratch) -> Vec<Doc> {
-        let Scratch { scores, touched, .. } = scratch;
+        let Scratch { scores, touched, has_text, .. } = scratch;
         let highest = self.visible.highest();
+        has_text.resize(has_text.len().max(highest as usize + 1), false);
         scores.resize(scores.len().max(highest as usize + 1), 0.0);
         let mut rarest_first: Vec<&Term<'_, '_>> = self.terms.iter().filter(|term| !term.list.is_empty()).collect();
         rarest_first.sort_by(|one, other| other.weight.total_cmp(&one.weight));
@@ -231,7 +240,7 @@ impl Search<'_, '_> {
         let mut closed: Option<Vec<Doc>> = None;
         for term in rarest_first {
             if closed.is_none() && touched.len() >= limit {
-                let bar = self.nth_best(touched, scores, limit);
+                let bar = self.nth_best(touched, scores, has_text, limit);
                 if bar > left {
                     let mut hopeful: Vec<Doc> =
                         touched.iter().filter(|doc| scores[**doc as usize] + left >= bar).copied().collect();
@@ -242,6 +251,7 @@ impl Search<'_, '_> {
             match &closed {
                 Some(hopeful) => term.list.find_each(hopeful, |at, count| {
                     scores[hopeful[at] as usize] += self.own_score(term, hopeful[at], count);
+                    has_text[hopeful[at] as usize] |= count.in_text() > 0;
                 }),
                 None => term.list.each_up_to(highest, |doc, count| {
                     let score = &mut scores[doc as usize];
@@ -249,6 +259,7 @@ impl Search<'_, '_> {
                         touched.push(doc);
                     }
                     *score += self.own_score(term, doc, count);
+                    has_text[doc as usize] |= count.in_text() > 0;
                 }),
             }
             left -= term.most;
@@ -257,9 +268,12 @@ impl Search<'_, '_> {
             .as_ref()
             .unwrap_or(touched)
             .iter()
+            .filter(|doc| self.is_about_beside || has_text[**doc as usize])
             .map(|doc| Match { doc: *doc, score: scores[*doc as usize], has_words: true, similarity: None })
             .collect();
-        touched.drain(..).for_each(|doc| scores[doc as usize] = 0.0);
+        for doc in touched.drain(..) {
+            (scores[doc as usize], has_text[doc as usize]) = (0.0, false);
+        }
         best.retain(|found| self.visible.contains(self.docs, found.doc));
         if best.len() > limit {
             best.select_nth_unstable_by(limit, |one, other| {
@@ -272,9 +286,10 @@ impl Search<'_, '_> {
         best
     }
 
-    /// Returns the score of the `limit`th best note in view, or 0.
-    fn nth_best(&self, touched: &[Doc], scores: &[f32], limit: usize) -> f32 {
-        let in_view = touched.iter().filter(|doc| self.visible.contains(self.docs, **doc));
+    /// Returns the score of the `limit`th best note in view that may be a candidate, or 0.
+    fn nth_best(&self, touched: &[Doc], scores: &[f32], has_text: &[bool], limit: usize) -> f32 {
+        let wanted = touched.iter().filter(|doc| self.is_about_beside || has_text[**doc as usize]);
+        let in_view = wanted.filter(|doc| self.visible.contains(self.docs, **doc));
         let mut in_view: Vec<f32> = in_view.map(|doc| scores[*doc as usize]).collect();
         if in_view.len() < limit {
             return 0.0;
@@ -320,7 +335,7 @@ impl Search<'_, '_> {
                 let in_text = around
                     .iter()
                     .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));
-                has_words |= own > 0.0 || self.is_about_beside && beside > 0.0;
+                has_words |= own > 0.0 || self.names_all && beside > 0.0;
                 has_text |= in_text > 0.0;
                 if in_text + beside > 0.0 {
                     score += term.weight * saturate(in_text + beside);

@@ -160,7 +160,8 @@ pub struct Hit {
     pub note: Note,
     /// The higher, the better it fits: the part of the question that the note and its neighbours have, and half of its similarity.
     pub score: f32,
-    /// The note itself has a word of the question; otherwise it was found by the notes next to it, or by its vector.
+    /// The note itself has a word of the question. Otherwise it was found by the notes next to it, by its vector, or by its
+    /// speaker, its date or its path, with other words in the question that no note has.
     pub has_words: bool,
     /// The similarity of the note's vector to the question's, from 0 to 1, if it was found by that.
     pub similarity: Option<f32>,

@@ -277,6 +277,9 @@ fn many_notes_with_one_name_or_date_beside_them_are_found() {
             note(format!("bob{nth}"), &text).said_by("Bob").at(march)
         });
         store.remember(&notes.collect::<Vec<_>>()).expect("written");
+        let hits = |question: &str| store.recall(&Query::new(question)).expect("an answer");
+        // By the name alone it has what was asked for; with a word that no note has, it may not.
+        assert!(hits("Alice").iter().all(|hit| hit.has_words) && hits("Alice rocket").iter().all(|hit| !hit.has_words));
         for (question, alice, bob) in [
             ("Alice", count, 0),
             ("Bob", 0, pizza),
@@ -288,5 +291,21 @@ fn many_notes_with_one_name_or_date_beside_them_are_found() {
         ] {
             check(question, alice, bob);
         }
+    }
+}
+
+/// Notes that have no more than the name do not take the places of those with the word, also where the word is common.
+#[test]
+fn many_notes_of_one_speaker_hide_no_note_with_a_common_word() {
+    let store = NoteStore::in_process();
+    let alice = (0..1_000).map(|nth| {
+        let thing = ["pizza", "lamp"][nth % 2];
+        note(format!("alice{nth}"), &format!("we saw a {thing} with number{nth}")).said_by("Alice")
+    });
+    let bob = (0..300).map(|nth| note(format!("bob{nth}"), &format!("the train{nth} was late")).said_by("Bob"));
+    store.remember(&alice.chain(bob).collect::<Vec<_>>()).expect("written");
+    for question in ["Bob pizza", "Did Bob see a pizza?"] {
+        let found = recall(&store, &Query::new(question));
+        assert!(found.len() == 8 && found.iter().all(|id| id.starts_with("alice")), "{question}: {found:?}");
     }
 }
