@@ -10,6 +10,7 @@ use rath::record::draw::{one_line, shorten};
 use rath::record::{SHORT_ID_DIGITS, Timestamp};
 use rath::store::path_within_reach;
 use rath::{BranchId, StepId};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::output::{self, Exit, Failure, ID, hide_secrets};
@@ -305,6 +306,9 @@ pub(crate) struct NoteJson {
     replaces: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<SourceJson>,
+    /// The session and the step that `rath show` opens. They are printed, and follow from the rest.
+    #[serde(rename = "from", skip_serializing)]
+    _from: Option<IgnoredAny>,
 }
 
 /// The session and the steps that a note came from.
@@ -330,6 +334,7 @@ impl NoteJson {
             expires: note.expires.map(time),
             replaces: note.replaces.as_ref().map(NoteId::to_string),
             source: source.map(|it| SourceJson { session: it.session.clone(), steps: it.steps.clone() }),
+            _from: None,
         }
     }
 

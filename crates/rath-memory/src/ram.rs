@@ -138,9 +138,12 @@ impl Shelf for RamNotes {
         Ok(notes.take(limit).map(|(doc, note)| (Position(*doc), note.clone())).collect())
     }
 
-    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
-        let docs: HashSet<Doc> = ids.iter().filter_map(|id| self.ids.get(id)).copied().collect();
-        let docs = with_versions(docs, &self.lifetimes.replaced, removal);
+    fn numbers(&mut self, ids: &[NoteId]) -> Result<Vec<Doc>> {
+        Ok(ids.iter().filter_map(|id| self.ids.get(id)).copied().collect())
+    }
+
+    fn forget(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        let docs = with_versions(docs.iter().copied().collect(), &self.lifetimes.replaced, removal);
         let mut gone = Vec::new();
         for doc in &docs {
             if let Some(note) = self.notes.remove(doc) {
@@ -164,18 +167,18 @@ impl Shelf for RamNotes {
         Ok(gone)
     }
 
-    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
-        let is_its = |note: &&Note| note.source.as_ref().is_some_and(|source| source.session == session);
-        Ok(self.notes.values().filter(is_its).map(|note| note.id.clone()).collect())
+    fn of_session(&mut self, session: &str) -> Result<Vec<Doc>> {
+        let is_its = |note: &Note| note.source.as_ref().is_some_and(|source| source.session == session);
+        Ok(self.notes.iter().filter(|(_, note)| is_its(note)).map(|(doc, _)| *doc).collect())
     }
 
-    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>> {
-        Ok(self.notes.values().filter(|note| note.at < micros).map(|note| note.id.clone()).collect())
+    fn said_before(&mut self, micros: i64) -> Result<Vec<Doc>> {
+        Ok(self.notes.iter().filter(|(_, note)| note.at < micros).map(|(doc, _)| *doc).collect())
     }
 
-    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>> {
+    fn expired(&mut self, now: i64) -> Result<Vec<Doc>> {
         let expired = self.lifetimes.expiring.iter().filter(|(expires, _)| *expires <= now);
-        Ok(expired.filter_map(|(_, doc)| self.notes.get(doc)).map(|note| note.id.clone()).collect())
+        Ok(expired.map(|(_, doc)| *doc).collect())
     }
 
     fn position(&mut self) -> Result<Position> {
@@ -187,13 +190,13 @@ impl Shelf for RamNotes {
         Ok(Size { notes: self.notes.len() as u64, bytes })
     }
 
-    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>> {
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<Doc>> {
         let mut size = Size::default();
-        let beyond = self.notes.values().rev().filter(|note| {
+        let beyond = self.notes.iter().rev().filter(|(_, note)| {
             size = Size { notes: size.notes + 1, bytes: size.bytes + note.text.len() as u64 };
             size.exceeds(most)
         });
-        Ok(beyond.map(|note| note.id.clone()).collect())
+        Ok(beyond.map(|(doc, _)| *doc).collect())
     }
 
     fn models(&mut self) -> Result<Vec<String>> {

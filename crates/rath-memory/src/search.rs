@@ -7,8 +7,9 @@
 //! 3. The passage: of the best, the notes around each are scored as one text, and that score is added in part: a note in a
 //!    conversation about the question goes before one that has the word by chance.
 //!
-//! What is beside a text - its author, date and path - says which of several notes is meant. It makes no hit alone, unless the question
-//! has nothing else: a note that has terms only there is found if the notes around it have others in their texts.
+//! What is beside a text - its author, date and path - says which of several notes is meant. It makes no hit alone, unless the notes
+//! in view have no more of the question than that: a note that has terms only there is found if the notes around it have others in
+//! their texts.
 //!
 //! All statistics are those of the notes in view, so a search that must not see some notes gives the result, to the last bit, that
 //! it would give if they did not exist.
@@ -34,6 +35,8 @@ const PASSAGE_WEIGHT: f32 = 0.3;
 const PASSAGE_B: f32 = 0.5;
 /// The least part of a question, by the weight of its terms, that a note and its neighbours must have.
 const MIN_COVERAGE: f32 = 0.1;
+/// The part of a question's terms, one of this many, that must be beside texts if no text has any of them.
+const BESIDE_TERMS_PART: usize = 3;
 /// The least number of notes that are looked at in context, and that are looked at with their passage.
 const MIN_CANDIDATES: usize = 128;
 const MIN_PASSAGES: usize = 64;
@@ -45,7 +48,7 @@ const SIMILARITY_WEIGHT: f32 = 0.5;
 pub(crate) struct Match {
     pub(crate) doc: Doc,
     pub(crate) score: f32,
-    /// The note itself has a term of the question.
+    /// The note itself has a term of the question, in its text if the question has any that is not beside texts.
     pub(crate) has_words: bool,
     /// The similarity of the note's vector to that of the question, if it was found by it.
     pub(crate) similarity: Option<f32>,
@@ -57,6 +60,8 @@ pub(crate) struct Scratch {
     /// The score of each note so far. All are 0 between searches.
     scores: Vec<f32>,
     touched: Vec<Doc>,
+    /// The notes that have a term in their text so far. None has between searches.
+    has_text: Vec<bool>,
     /// A place for each note. All are 0 between searches.
     slots: Vec<u32>,
 }
@@ -70,17 +75,31 @@ pub(crate) fn search(
     scratch: &mut Scratch,
 ) -> Vec<Match> {
     let (count, mean_length) = visible.statistics(docs);
-    let terms: Vec<Term<'_, '_>> = lists.iter().map(|list| Term::new(list, visible, count)).collect();
-    let search = Search { docs, visible, terms, mean_length };
+    let mut terms: Vec<Term<'_, '_>> = lists.iter().map(|list| Term::new(list, visible, count)).collect();
+    let known = terms.iter().filter(|term| term.is_known).count();
+    let is_about_beside =
+        known * BESIDE_TERMS_PART >= terms.len() && terms.iter().all(|term| term.is_beside || !term.is_known);
+    if is_about_beside {
+        // Around a name or a date, a question has words such as `happen`, which say little if no note has them.
+        terms.retain(|term| term.is_known);
+        terms.iter_mut().for_each(|term| term.asked = term.beside_weight);
+    }
+    let names_all = is_about_beside && known == lists.len();
+    let search = Search { docs, visible, terms, mean_length, is_about_beside, names_all };
     let candidates = search.candidates(limit.max(MIN_CANDIDATES), scratch);
     scratch.slots.resize(docs.last() as usize + 1, 0);
-    let mut found = search.in_context(&candidates, &mut scratch.slots);
-    found.sort_unstable_by(|one, other| one.found.order(&other.found));
-    found.truncate(limit.max(MIN_PASSAGES));
+    let found = search.in_context(&candidates, &mut scratch.slots);
+    // Apart: those that only their passage can make a match must not take the places of matches.
+    let (mut found, mut others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.is_covered);
+    for found in [&mut found, &mut others] {
+        found.sort_unstable_by(|one, other| one.found.order(&other.found));
+        found.truncate(limit.max(MIN_PASSAGES));
+    }
+    found.append(&mut others);
     search.add_passages(&mut found, &mut scratch.slots);
     let mut found: Vec<Match> = found.into_iter().filter(|found| found.is_covered).map(|found| found.found).collect();
     // The part of the question that a note has: questions differ in their terms, and scores do not.
-    let asked = search.asked() * (K1 + 1.0);
+    let asked = search.terms.iter().map(|term| term.weight).sum::<f32>() * (K1 + 1.0);
     found.iter_mut().for_each(|found| found.score /= asked);
     sort(&mut found);
     found.truncate(limit);
@@ -138,6 +157,10 @@ struct Term<'a, 'b> {
     /// The weight of the term beside a text: names and dates are beside many texts that do not have them. A candidate is found by
     /// it; which of several is best is said by the other, since they differ in whom and when they are about.
     beside_weight: f32,
+    /// The part that the term has in the weight of the question.
+    asked: f32,
+    /// A note in view has the term.
+    is_known: bool,
     /// A note in view has the term beside its text only.
     is_beside: bool,
     /// The most that the term adds to the score of a note.
@@ -158,10 +181,14 @@ impl<'a, 'b> Term<'a, 'b> {
             in_text += u32::from(count.in_text() > 0);
         });
         let weight = |notes: u32| (1.0 + (count - notes as f32 + 0.5).max(0.0) / (notes as f32 + 0.5)).ln();
+        // No note can have more of a term that is in no text.
+        let asked = if in_text == 0 { weight(with_term) } else { weight(in_text) };
         let mut term = Term {
             list,
             weight: weight(in_text),
             beside_weight: weight(with_term),
+            asked,
+            is_known: with_term > 0,
             is_beside: with_term > in_text,
             most: 0.0,
         };
@@ -191,13 +218,21 @@ struct Search<'a, 'b> {
     visible: &'a Visible,
     terms: Vec<Term<'a, 'b>>,
     mean_length: f32,
+    /// The notes in view have no more of the question than what is beside texts.
+    is_about_beside: bool,
+    /// All terms of the question are beside texts.
+    names_all: bool,
 }
 
 impl Search<'_, '_> {
     /// Returns the best notes by what they say themselves, in the order of their numbers.
+    ///
+    /// A note that has terms only beside its text is none, unless the question is about that: of a speaker with many notes, they
+    /// would take the places of all that have a word. It is reached by its neighbours.
     fn candidates(&self, limit: usize, scratch: &mut Scratch) -> Vec<Doc> {
-        let Scratch { scores, touched, .. } = scratch;
+        let Scratch { scores, touched, has_text, .. } = scratch;
         let highest = self.visible.highest();
+        has_text.resize(has_text.len().max(highest as usize + 1), false);
         scores.resize(scores.len().max(highest as usize + 1), 0.0);
         let mut rarest_first: Vec<&Term<'_, '_>> = self.terms.iter().filter(|term| !term.list.is_empty()).collect();
         rarest_first.sort_by(|one, other| other.weight.total_cmp(&one.weight));
@@ -205,7 +240,7 @@ impl Search<'_, '_> {
         let mut closed: Option<Vec<Doc>> = None;
         for term in rarest_first {
             if closed.is_none() && touched.len() >= limit {
-                let bar = self.nth_best(touched, scores, limit);
+                let bar = self.nth_best(touched, scores, has_text, limit);
                 if bar > left {
                     let mut hopeful: Vec<Doc> =
                         touched.iter().filter(|doc| scores[**doc as usize] + left >= bar).copied().collect();
@@ -216,6 +251,7 @@ impl Search<'_, '_> {
             match &closed {
                 Some(hopeful) => term.list.find_each(hopeful, |at, count| {
                     scores[hopeful[at] as usize] += self.own_score(term, hopeful[at], count);
+                    has_text[hopeful[at] as usize] |= count.in_text() > 0;
                 }),
                 None => term.list.each_up_to(highest, |doc, count| {
                     let score = &mut scores[doc as usize];
@@ -223,6 +259,7 @@ impl Search<'_, '_> {
                         touched.push(doc);
                     }
                     *score += self.own_score(term, doc, count);
+                    has_text[doc as usize] |= count.in_text() > 0;
                 }),
             }
             left -= term.most;
@@ -231,9 +268,12 @@ impl Search<'_, '_> {
             .as_ref()
             .unwrap_or(touched)
             .iter()
+            .filter(|doc| self.is_about_beside || has_text[**doc as usize])
             .map(|doc| Match { doc: *doc, score: scores[*doc as usize], has_words: true, similarity: None })
             .collect();
-        touched.drain(..).for_each(|doc| scores[doc as usize] = 0.0);
+        for doc in touched.drain(..) {
+            (scores[doc as usize], has_text[doc as usize]) = (0.0, false);
+        }
         best.retain(|found| self.visible.contains(self.docs, found.doc));
         if best.len() > limit {
             best.select_nth_unstable_by(limit, |one, other| {
@@ -246,9 +286,10 @@ impl Search<'_, '_> {
         best
     }
 
-    /// Returns the score of the `limit`th best note in view, or 0.
-    fn nth_best(&self, touched: &[Doc], scores: &[f32], limit: usize) -> f32 {
-        let in_view = touched.iter().filter(|doc| self.visible.contains(self.docs, **doc));
+    /// Returns the score of the `limit`th best note in view that may be a candidate, or 0.
+    fn nth_best(&self, touched: &[Doc], scores: &[f32], has_text: &[bool], limit: usize) -> f32 {
+        let wanted = touched.iter().filter(|doc| self.is_about_beside || has_text[**doc as usize]);
+        let in_view = wanted.filter(|doc| self.visible.contains(self.docs, **doc));
         let mut in_view: Vec<f32> = in_view.map(|doc| scores[*doc as usize]).collect();
         if in_view.len() < limit {
             return 0.0;
@@ -265,9 +306,9 @@ impl Search<'_, '_> {
         1.0 - B + B * f32::from(self.docs.get(doc).length) / self.mean_length
     }
 
-    /// Returns the weight of the question.
-    fn asked(&self) -> f32 {
-        self.terms.iter().map(|term| term.weight).sum()
+    /// Returns the least weight of the terms that a note must have in its context.
+    fn least_covered(&self) -> f32 {
+        self.terms.iter().map(|term| term.asked).sum::<f32>() * MIN_COVERAGE
     }
 
     /// Scores the candidates and the notes next to them, each with its neighbours.
@@ -284,18 +325,17 @@ impl Search<'_, '_> {
         scored.iter().for_each(|doc| read.insert(*doc));
         around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
         let counts = self.counts(read.finish(), slots);
-        let least = self.asked() * MIN_COVERAGE;
-        let is_about_beside = self.terms.iter().all(|term| term.is_beside);
+        let least = self.least_covered();
         let mut found = Vec::new();
         for (doc, around) in scored.into_iter().zip(&around) {
-            let (mut score, mut covered, mut has_words, mut has_text) = (0.0, 0.0, false, is_about_beside);
+            let (mut score, mut covered, mut has_words, mut has_text) = (0.0, 0.0, false, self.is_about_beside);
             for (at, term) in self.terms.iter().enumerate() {
                 let own = counts.in_text(doc, at);
                 let beside = beside(counts.count(doc, at));
                 let in_text = around
                     .iter()
                     .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));
-                has_words |= own > 0.0 || is_about_beside && beside > 0.0;
+                has_words |= own > 0.0 || self.names_all && beside > 0.0;
                 has_text |= in_text > 0.0;
                 if in_text + beside > 0.0 {
                     score += term.weight * saturate(in_text + beside);
@@ -319,7 +359,7 @@ impl Search<'_, '_> {
         around.iter().flat_map(Around::iter).for_each(|(_, doc)| read.insert(doc));
         let counts = self.counts(read.finish(), slots);
         let mean_length = self.mean_length * (2 * PASSAGE_REACH + 1) as f32;
-        let least = self.asked() * MIN_COVERAGE;
+        let least = self.least_covered();
         for (InContext { found, is_covered }, around) in found.iter_mut().zip(&around) {
             // A note without a thread is its own passage, and has its score already.
             if around.iter().next().is_none() {

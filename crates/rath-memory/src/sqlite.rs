@@ -14,6 +14,7 @@ mod vectors;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 pub use self::schema::MEMORY_FILE;
 use self::vectors::LoadedModels;
@@ -32,6 +33,8 @@ use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
 pub(crate) struct SqliteNotes {
     connection: Connection,
     state: State,
+    /// A segment could not be written, for another reason than that others write. Searches do not try again.
+    segment_failed: bool,
 }
 
 /// The part of the database that this process has in memory.
@@ -58,7 +61,7 @@ enum NameKind {
 impl SqliteNotes {
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         let connection = schema::open(directory)?;
-        Ok(SqliteNotes { connection, state: State::new() })
+        Ok(SqliteNotes { connection, state: State::new(), segment_failed: false })
     }
 
     /// Runs `work` in a transaction that sees one state of the database, with the index at that state.
@@ -67,6 +70,12 @@ impl SqliteNotes {
         self.state.refresh(&transaction)?;
         let done = work(&transaction, &mut self.state)?;
         transaction.commit()?;
+        // The index was removed, to be made anew: without a segment every process would make it.
+        if self.state.wants_segment() && !self.segment_failed {
+            self.connection.busy_timeout(Duration::ZERO)?;
+            self.segment_failed = self.make_segment().is_err_and(|error| !matches!(error, NoteError::Busy));
+            self.connection.busy_timeout(schema::LOCK_TIMEOUT)?;
+        }
         Ok(done)
     }
 }
@@ -330,20 +339,29 @@ impl Shelf for SqliteNotes {
         Ok(notes)
     }
 
-    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
-        self.forget_for_good(ids, removal, now)
+    fn numbers(&mut self, ids: &[NoteId]) -> Result<Vec<Doc>> {
+        let mut find = self.connection.prepare_cached("SELECT doc FROM notes WHERE id = ?1")?;
+        let mut docs = Vec::new();
+        for id in ids {
+            docs.extend(find.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
+        }
+        Ok(docs)
     }
 
-    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>> {
-        self.ids_where("session != 0 AND session = (SELECT name FROM names WHERE kind = 2 AND text = ?1)", session)
+    fn forget(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        self.forget_for_good(docs, removal, now)
     }
 
-    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>> {
-        self.ids_where("at < ?1", micros)
+    fn of_session(&mut self, session: &str) -> Result<Vec<Doc>> {
+        self.docs_where("session != 0 AND session = (SELECT name FROM names WHERE kind = 2 AND text = ?1)", session)
     }
 
-    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>> {
-        self.ids_where("has_lifetime = 1 AND expires <= ?1", now)
+    fn said_before(&mut self, micros: i64) -> Result<Vec<Doc>> {
+        self.docs_where("at < ?1", micros)
+    }
+
+    fn expired(&mut self, now: i64) -> Result<Vec<Doc>> {
+        self.docs_where("has_lifetime = 1 AND expires <= ?1", now)
     }
 
     fn position(&mut self) -> Result<Position> {
@@ -356,15 +374,21 @@ impl Shelf for SqliteNotes {
         size(&transaction)
     }
 
-    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>> {
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<Doc>> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        let mut query = transaction.prepare_cached("SELECT id, octet_length(text) FROM notes ORDER BY doc DESC")?;
+        let mut query = transaction.prepare_cached("SELECT doc, octet_length(text) FROM notes ORDER BY doc DESC")?;
         let mut rows = query.query([])?;
-        let (mut size, mut beyond) = (Size::default(), Vec::new());
+        let (mut size, mut beyond, mut before) = (Size::default(), Vec::new(), i64::MAX);
         while let Some(row) = rows.next()? {
-            size = Size { notes: size.notes + 1, bytes: size.bytes + u64::from(row.get::<_, u32>(1)?) };
+            let number: i64 = row.get(0)?;
+            // The pages of a damaged file may lead in a circle.
+            if number >= before {
+                break;
+            }
+            before = number;
+            size = Size { notes: size.notes + 1, bytes: size.bytes + u64::from(row.get::<_, u32>(1).unwrap_or(0)) };
             if size.exceeds(most) {
-                beyond.extend(row.get::<_, String>(0)?.parse::<NoteId>().ok());
+                beyond.extend(Doc::try_from(number).ok());
             }
         }
         Ok(beyond)
@@ -392,11 +416,11 @@ impl Shelf for SqliteNotes {
 }
 
 impl SqliteNotes {
-    fn ids_where(&self, condition: &str, value: impl rusqlite::ToSql) -> Result<Vec<NoteId>> {
+    fn docs_where(&self, condition: &str, value: impl rusqlite::ToSql) -> Result<Vec<Doc>> {
         let mut query =
-            self.connection.prepare_cached(&format!("SELECT id FROM notes WHERE {condition} ORDER BY doc"))?;
-        let ids = query.query_map([value], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+            self.connection.prepare_cached(&format!("SELECT doc FROM notes WHERE {condition} ORDER BY doc"))?;
+        let docs = query.query_map([value], |row| Ok(row.get(0).ok()))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(docs.into_iter().flatten().collect())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
 use crate::note::{Note, NoteId, NotePath};
+use crate::postings::Doc;
 use crate::ram::RamNotes;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteNotes;
@@ -159,7 +160,8 @@ pub struct Hit {
     pub note: Note,
     /// The higher, the better it fits: the part of the question that the note and its neighbours have, and half of its similarity.
     pub score: f32,
-    /// The note itself has a word of the question; otherwise it was found by the notes next to it, or by its vector.
+    /// The note itself has a word of the question. Otherwise it was found by the notes next to it, by its vector, or by its
+    /// speaker, its date or its path, with other words in the question that no note has.
     pub has_words: bool,
     /// The similarity of the note's vector to the question's, from 0 to 1, if it was found by that.
     pub similarity: Option<f32>,
@@ -204,14 +206,16 @@ pub(crate) trait Shelf: Send {
     fn recall(&mut self, query: &Query) -> Result<Vec<Hit>>;
     fn read(&mut self, id: &NoteId) -> Result<Lookup>;
     fn list(&mut self, under: &[NotePath], after: Position, limit: usize) -> Result<Vec<(Position, Note)>>;
-    fn forget(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>>;
-    fn of_session(&mut self, session: &str) -> Result<Vec<NoteId>>;
-    fn said_before(&mut self, micros: i64) -> Result<Vec<NoteId>>;
-    fn expired(&mut self, now: i64) -> Result<Vec<NoteId>>;
+    /// Returns the numbers of those of these notes that are there. A note of a damaged file may have a number and no id.
+    fn numbers(&mut self, ids: &[NoteId]) -> Result<Vec<Doc>>;
+    fn forget(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>>;
+    fn of_session(&mut self, session: &str) -> Result<Vec<Doc>>;
+    fn said_before(&mut self, micros: i64) -> Result<Vec<Doc>>;
+    fn expired(&mut self, now: i64) -> Result<Vec<Doc>>;
     fn position(&mut self) -> Result<Position>;
     fn size(&mut self) -> Result<Size>;
     /// Returns the notes that are left once the newest of at most this size are taken.
-    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<NoteId>>;
+    fn oldest_beyond(&mut self, most: Size) -> Result<Vec<Doc>>;
     fn models(&mut self) -> Result<Vec<String>>;
     fn calibrate(&mut self, model: &str, vectors: &[Vec<f32>]) -> Result<()>;
     fn without_vector(&mut self, model: &str, limit: usize) -> Result<Vec<Note>>;
@@ -259,28 +263,33 @@ impl NoteStore {
 
     /// Removes notes and all their versions for good, and returns the ids of those that existed.
     ///
-    /// Neither the files nor the index hold any of their text afterwards, nor of notes that were removed before.
+    /// Neither the files nor the index hold any of their text afterwards, nor of notes that were removed before. The file is
+    /// written anew, which takes as much memory as it is large, and twice that on the disk for a moment.
     pub fn forget(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        self.shelf().forget(ids, Removal::AllVersions, now)
+        let mut shelf = self.shelf();
+        let docs = shelf.numbers(ids)?;
+        shelf.forget(&docs, Removal::AllVersions, now)
     }
 
     /// Removes notes and the versions before them for good, and returns the ids of those that existed. Their new versions stay.
     pub fn forget_with_older(&self, ids: &[NoteId], now: i64) -> Result<Vec<NoteId>> {
-        self.shelf().forget(ids, Removal::OlderVersions, now)
+        let mut shelf = self.shelf();
+        let docs = shelf.numbers(ids)?;
+        shelf.forget(&docs, Removal::OlderVersions, now)
     }
 
     /// Removes all notes of a session for good, with all their versions.
     pub fn forget_session(&self, session: &str, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
-        let ids = shelf.of_session(session)?;
-        shelf.forget(&ids, Removal::AllVersions, now)
+        let docs = shelf.of_session(session)?;
+        shelf.forget(&docs, Removal::AllVersions, now)
     }
 
     /// Removes all notes for good that were said before a time. New versions that were said later stay.
     pub fn forget_before(&self, micros: i64, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
-        let ids = shelf.said_before(micros)?;
-        shelf.forget(&ids, Removal::OlderVersions, now)
+        let docs = shelf.said_before(micros)?;
+        shelf.forget(&docs, Removal::OlderVersions, now)
     }
 
     /// Removes all notes whose time is over, and the versions before them.
@@ -289,9 +298,9 @@ impl NoteStore {
     /// removes them at once, also if it is called without notes.
     pub fn forget_expired(&self, now: i64) -> Result<Vec<NoteId>> {
         let mut shelf = self.shelf();
-        let ids = shelf.expired(now)?;
+        let docs = shelf.expired(now)?;
         // Every write comes here, and forgetting reads the index and empties the log.
-        if ids.is_empty() { Ok(ids) } else { shelf.forget(&ids, Removal::ByLimit, now) }
+        if docs.is_empty() { Ok(Vec::new()) } else { shelf.forget(&docs, Removal::ByLimit, now) }
     }
 
     /// Returns the number of notes, and of the bytes of their texts.
@@ -307,8 +316,8 @@ impl NoteStore {
         if !shelf.size()?.exceeds(most) {
             return Ok(Vec::new());
         }
-        let ids = shelf.oldest_beyond(most)?;
-        shelf.forget(&ids, Removal::ByLimit, now)
+        let docs = shelf.oldest_beyond(most)?;
+        shelf.forget(&docs, Removal::ByLimit, now)
     }
 
     /// Returns the names of the models whose vectors this store can hold.

@@ -391,6 +391,8 @@ impl Memory {
     }
 
     /// Removes notes for good, and returns the ids of those that existed.
+    ///
+    /// The file of a memory in a directory is written anew, which takes as much memory as it is large.
     pub async fn forget_where(&self, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
         self.0.forget(what).await
     }

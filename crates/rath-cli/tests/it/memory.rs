@@ -288,7 +288,9 @@ fn a_file_of_notes_is_imported_once_and_whole() {
 fn a_bad_line_is_named_and_nothing_is_imported() {
     let folder = rath_test_support::temp_dir();
     let long = "a".repeat(70_000);
-    let rows: [(String, &str); 11] = [
+    let rows: [(String, &str); 13] = [
+        (r#"{"text": "a", "text": "b", "from": {"session": "s", "step": "t"}}"#.to_owned(), "duplicate field `text`"),
+        (r#"{"from": null, "id": "a", "text": "b", "id": "c"}"#.to_owned(), "duplicate field `id`"),
         ("nonsense".to_owned(), "wanted a JSON object"),
         (r#"[null, null, "a"]"#.to_owned(), "wanted a JSON object"),
         (r#"{"text": 3}"#.to_owned(), "invalid type: integer `3`, expected a string at column 10"),
@@ -435,6 +437,16 @@ fn forgetting_by_a_question_finds_versions_that_questions_do_not() {
     std::fs::write(folder.path().join("notes.jsonl"), lines).expect("written");
     let rath = |args: &[&str]| crate::rath(folder.path(), &[&["memory"], args].concat());
     assert!(rath(&["import", "notes.jsonl"]).status.success());
+    // All that would be removed is shown, and a text may be that of an old version.
+    for (question, shown) in [("quetzal", "c1 c2 o1 o2"), ("new nothing", "o1 o2"), ("old", "o1 o2"), ("zebra", "k")] {
+        let output = rath(&["forget", "--query", question, "--limit", "3", "--json"]);
+        let listed = json_lines(&output)[0]["would_forget"].clone();
+        let mut listed: Vec<&str> = listed.as_array().expect("ids").iter().filter_map(Value::as_str).collect();
+        listed.sort_unstable();
+        assert_eq!(listed.join(" "), shown, "{question}");
+    }
+    let output = rath(&["forget", "--query", "old quetzal", "--limit", "1", "--json"]);
+    assert_eq!(json_lines(&output)[0]["would_forget"], json!(["o1", "o2"]));
     assert!(rath(&["forget", "--query", "quetzal", "--yes"]).status.success());
     let left = String::from_utf8_lossy(&rath(&["ls"]).stdout).into_owned();
     assert!(left.contains("zebra") && left.lines().count() == 1, "{left}");
@@ -529,6 +541,16 @@ fn forgetting_by_a_question_leaves_no_copy_of_a_text() {
         left_after(&notes, &["forget", "--query", "zebra sleeps", "--limit", "1", "--yes"]),
         ("o p".to_owned(), Some(0))
     );
+    // The limit is for notes that questions find, and for others, together.
+    let notes = [
+        json!({"id": "there", "text": "a zebra sleeps"}),
+        json!({"id": "over", "text": "a zebra runs about", "expires": 1}),
+        json!({"id": "p", "text": "a plant"}),
+    ];
+    assert_eq!(
+        left_after(&notes, &["forget", "--query", "zebra sleeps", "--limit", "1", "--yes"]),
+        ("over p".to_owned(), Some(0))
+    );
 }
 
 /// The session of a note is the one that its fork and its merge began with; they are named by their own ids.
@@ -603,7 +625,7 @@ fn a_memory_that_cannot_be_opened_is_an_error_before_anything_starts() {
         let output = fixture.rath(&[&["run", "Hi"], &model[..]].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && errors.starts_with("error: ") && errors.contains("bad/notes.db"),
+            !output.status.success() && errors.starts_with("error: ") && errors.contains("bad/notes.db: "),
             "{errors}"
         );
         assert_eq!(fixture.out(&["ls", "--json"]), "");

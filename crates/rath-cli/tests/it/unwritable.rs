@@ -135,7 +135,7 @@ fn a_memory_can_be_read_where_nothing_can_be_written() {
         let Some(printed) = run(MEMORY, mode, [&source, &mount], ["", ""]) else { continue };
         println!("{mode}\n{printed}");
         assert!(printed.starts_with("ls exit 0\nrecall exit 0\nremember error: "), "{mode}: {printed}");
-        assert_eq!(printed.matches("error: the memory cannot be written to: ").count(), 2, "{mode}: {printed}");
+        assert_eq!(printed.matches("notes.db: the memory cannot be written to: ").count(), 2, "{mode}: {printed}");
     }
 }
 

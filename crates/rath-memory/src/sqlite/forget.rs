@@ -21,25 +21,33 @@ const MIN_REMOVED_NOTES: u64 = 64;
 const REMOVED_PART: u64 = 8;
 /// The count of the notes that were removed since the file was rewritten.
 const REMOVED: &str = "removed";
+/// The count of removed notes from which a removal by a limit tries again to rewrite the file.
+const RETRY_REMOVED: &str = "retry_removed";
 
 impl SqliteNotes {
     /// Removes notes, with versions of them, from the tables, the index and the files.
-    pub(super) fn forget_for_good(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
-        let gone = self.take_out_of_file(ids, removal, now).inspect_err(|_| self.state = State::new())?;
+    pub(super) fn forget_for_good(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+        let gone = self.take_out_of_file(docs, removal, now).inspect_err(|_| self.state = State::new())?;
+        // The WAL holds what was removed, also if the file cannot be rewritten.
+        let rewritten = self.rewrite_if_due(removal);
+        self.empty_wal()?;
+        rewritten?;
+        Ok(gone)
+    }
+
+    fn rewrite_if_due(&self, removal: Removal) -> Result<()> {
         // Also if there is nothing to forget: an earlier call may have been kept from it.
         let removed = count(&self.connection, REMOVED)?.max(0);
-        match removal {
-            Removal::AllVersions | Removal::OlderVersions if removed > 0 => self.rewrite(removed)?,
-            Removal::ByLimit
-                if removed as u64 >= MIN_REMOVED_NOTES.max(size(&self.connection)?.notes / REMOVED_PART) =>
-            {
-                // If the file cannot be rewritten now, the next removal tries again: a write does not fail by it.
-                let _ = self.rewrite(removed);
-            }
-            _ => {}
+        if removal != Removal::ByLimit {
+            return if removed > 0 { self.rewrite(removed) } else { Ok(()) };
         }
-        self.empty_wal()?;
-        Ok(gone)
+        let part = size(&self.connection)?.notes / REMOVED_PART;
+        let retry = count(&self.connection, RETRY_REMOVED)?;
+        // A write does not fail if the file cannot be rewritten. The file may be large: not each of the next writes tries again.
+        if removed as u64 >= MIN_REMOVED_NOTES.max(part) && removed >= retry && self.rewrite(removed).is_err() {
+            let _ = set_count(&self.connection, RETRY_REMOVED, removed.saturating_add(MIN_REMOVED_NOTES as i64));
+        }
+        Ok(())
     }
 
     /// Writes all pages of the file anew.
@@ -48,27 +56,34 @@ impl SqliteNotes {
     /// one, its bytes stay.
     fn rewrite(&self, removed: i64) -> Result<()> {
         self.connection.execute_batch("VACUUM").map_err(|error| {
-            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them: forget once more";
-            NoteError::Io(format!("{message}: {error}"))
+            let message = "the notes are forgotten, but the file cannot be rewritten, and may hold bytes of them";
+            NoteError::Io(format!("{message}: {error}; forget once more"))
         })?;
         // Another process may have removed more meanwhile.
         self.connection
             .prepare_cached("UPDATE counts SET value = max(value - ?2, 0) WHERE name = ?1")?
             .execute(params![REMOVED, removed])?;
+        self.connection.prepare_cached("DELETE FROM counts WHERE name = ?1")?.execute([RETRY_REMOVED])?;
         Ok(())
     }
 
-    fn take_out_of_file(&mut self, ids: &[NoteId], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
+    fn take_out_of_file(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.state.refresh(&transaction)?;
-        let mut docs = HashSet::new();
+        let mut docs = with_versions(docs.iter().copied().collect(), &self.state.lifetimes.replaced, removal);
+        // Another process may have removed some.
+        let mut bytes = 0;
         {
-            let mut find = transaction.prepare_cached("SELECT doc FROM notes WHERE id = ?1")?;
-            for id in ids {
-                docs.extend(find.query_row([id.as_str()], |row| row.get::<_, Doc>(0)).optional()?);
+            let mut find = transaction.prepare_cached("SELECT octet_length(text) FROM notes WHERE doc = ?1")?;
+            let mut there = HashSet::new();
+            for doc in docs {
+                if let Some(length) = find.query_row([doc], |row| Ok(row.get(0).unwrap_or(0_u32))).optional()? {
+                    bytes += u64::from(length);
+                    there.insert(doc);
+                }
             }
+            docs = there;
         }
-        let docs = with_versions(docs, &self.state.lifetimes.replaced, removal);
         if docs.is_empty() {
             return Ok(Vec::new());
         }
@@ -78,22 +93,27 @@ impl SqliteNotes {
         }
         gone.sort_unstable_by_key(|stored| stored.doc);
         let change = add_change(&transaction)?;
-        let bytes = gone.iter().map(|stored| stored.note.text.len() as u64).sum();
-        count_notes(&transaction, Size { notes: gone.len() as u64, bytes })?;
-        let removed = count(&transaction, REMOVED)?.max(0).saturating_add(gone.len() as i64);
+        count_notes(&transaction, Size { notes: docs.len() as u64, bytes })?;
+        let removed = count(&transaction, REMOVED)?.max(0).saturating_add(docs.len() as i64);
         set_count(&transaction, REMOVED, removed)?;
         take_out(&mut self.state, &transaction, &gone, now, change)?;
         // The terms of a damaged note are not known, so the index is made anew.
-        let is_index_lost = gone.iter().any(|stored| stored.is_damaged);
+        let is_index_lost = gone.len() < docs.len() || gone.iter().any(|stored| stored.is_damaged);
         if is_index_lost {
+            // Those whose ids cannot be read are known by their numbers alone.
+            gone.iter().for_each(|stored| _ = docs.remove(&stored.doc));
+            remove_unreadable(&transaction, &docs)?;
             transaction.execute_batch("DELETE FROM segments; DELETE FROM postings")?;
         }
         transaction.commit()?;
-        self.state.lifetimes.remove(&docs);
-        self.state.models.remove(&docs);
         self.state.changes = change;
         if is_index_lost {
             self.state = State::new();
+            // The notes are forgotten. If no segment can be written, the next search tries again.
+            let _ = self.make_segment();
+        } else {
+            self.state.lifetimes.remove(&docs);
+            self.state.models.remove(&docs);
         }
         let mut ids: Vec<NoteId> = gone.into_iter().map(|stored| stored.note.id).collect();
         ids.sort_unstable();
@@ -109,12 +129,23 @@ impl SqliteNotes {
                 return Ok(());
             }
             if start.elapsed() > EMPTY_WAL_TIMEOUT {
-                let message = "the notes are forgotten, but another process keeps the log of changes from being emptied: forget once more";
+                let message = "the notes are forgotten, but another process keeps the log of changes from being emptied; forget once more";
                 return Err(NoteError::Io(message.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Removes notes whose rows cannot be read.
+fn remove_unreadable(transaction: &Transaction<'_>, docs: &HashSet<Doc>) -> Result<()> {
+    for doc in docs {
+        transaction.prepare_cached("DELETE FROM notes WHERE doc = ?1")?.execute([doc])?;
+        transaction
+            .prepare_cached("DELETE FROM vectors WHERE doc = ?1 AND model IN (SELECT model FROM models)")?
+            .execute([doc])?;
+    }
+    Ok(())
 }
 
 fn take_out(

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{count, set_count};
 use crate::analysis::ANALYSIS_VERSION;
@@ -17,7 +17,7 @@ const APPLICATION: i64 = 0x6e6f_7465;
 /// The version of the tables.
 const VERSION: i64 = 1;
 /// The time to wait for another process that writes.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The definitions of the tables. They are compared when a file is opened: they stay as they are.
 const TABLES: &str = "\
@@ -135,6 +135,7 @@ fn prepare(connection: Connection) -> Result<Connection> {
     let connection = set_up(connection)?;
     connection.pragma_update(None, "secure_delete", true)?;
     // The copy by which a file is rewritten holds all notes: it has no place in a directory for temporary files.
+    // SQLite has one such directory for all connections of a process, so it cannot be that of this memory.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -187,8 +188,14 @@ fn check(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Removes an index that was made by other rules. The next search makes a new one.
+/// Removes an index that was made by other rules. The next search makes a new one, and writes its segments.
 fn drop_index(connection: &Connection) -> Result<()> {
-    connection.execute_batch("BEGIN IMMEDIATE; DELETE FROM segments; DELETE FROM postings; COMMIT")?;
-    set_count(connection, "analysis", ANALYSIS_VERSION)
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    if count(&transaction, "analysis")? != ANALYSIS_VERSION {
+        transaction.execute_batch("DELETE FROM segments; DELETE FROM postings")?;
+        set_count(&transaction, "analysis", ANALYSIS_VERSION)?;
+    }
+    transaction.commit()?;
+    Ok(())
 }

@@ -24,20 +24,30 @@ impl SqliteNotes {
     /// Makes a segment of the notes that are indexed in memory.
     pub(super) fn make_segment(&mut self) -> Result<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        self.state.refresh(&transaction)?;
-        // Another process may have made the segment.
-        if self.state.last - self.state.segmented >= MIN_SEGMENT_NOTES {
-            self.state.write_segment(&transaction)?;
-            count_notes(&transaction, Size::default())?;
-            join_small_segments(&transaction)?;
-            self.state.changes = add_change(&transaction)?;
-        }
-        transaction.commit()?;
-        Ok(())
+        let made = self.state.make_segment(&transaction).and_then(|()| Ok(transaction.commit()?));
+        // The postings are in memory no more.
+        made.inspect_err(|_| self.state = State::new())
     }
 }
 
 impl State {
+    /// Returns true if there are enough notes in memory for a segment.
+    pub(super) fn wants_segment(&self) -> bool {
+        self.last - self.segmented >= MIN_SEGMENT_NOTES
+    }
+
+    fn make_segment(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        self.refresh(transaction)?;
+        // Another process may have made the segment.
+        if self.wants_segment() {
+            self.write_segment(transaction)?;
+            count_notes(transaction, Size::default())?;
+            join_small_segments(transaction)?;
+            self.changes = add_change(transaction)?;
+        }
+        Ok(())
+    }
+
     fn write_segment(&mut self, transaction: &Transaction<'_>) -> Result<()> {
         let (first, last) = (self.segmented + 1, self.last);
         let mut insert = transaction.prepare_cached("INSERT INTO postings(term, first, list) VALUES (?1, ?2, ?3)")?;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rath_memory::{Note, NoteId, NoteStore, Position, Query, Size, Source};
 use rath_test_support::{Chance, seeds, temp_dir};
+use rusqlite::Connection;
 
 use crate::{calibration, id, note, open, random_vector, recall};
 
@@ -48,7 +49,7 @@ fn files(directory: &Path) -> Vec<Vec<u8>> {
 
 /// Reads the vector of a note as it is in the file: it is not on two pages.
 fn stored_vector(directory: &Path, note: &Note) -> Vec<u8> {
-    let file = rusqlite::Connection::open(directory.join("notes.db")).expect("a database");
+    let file = Connection::open(directory.join("notes.db")).expect("a database");
     let sql = "SELECT vector FROM vectors v JOIN notes n ON v.doc = n.doc WHERE n.id = ?1";
     file.query_row(sql, [note.id.as_str()], |row| row.get(0)).expect("a vector")
 }
@@ -265,6 +266,41 @@ fn no_file_holds_many_notes_that_a_limit_removed() {
         (4..30).for_each(|now| _ = store.forget_expired(now).expect("forgotten"));
         store.forget(&[], 1).expect("nothing to forget");
         assert!(left().is_empty(), "seed {seed}: {:?}", left());
+    }
+}
+
+/// If the file cannot be rewritten, that is an error, and the log of changes is empty all the same.
+#[test]
+fn the_log_holds_nothing_if_the_file_cannot_be_rewritten() {
+    let directory = temp_dir();
+    let store = open(directory.path());
+    store.remember(&(0..200).map(secret).collect::<Vec<_>>()).expect("written");
+    store.forget(&[], 1).expect("nothing to forget");
+    drop(store);
+    // The tables are copied one after the other; this one is not used without vectors.
+    let path = directory.path().join("notes.db");
+    let file = Connection::open(&path).expect("a database");
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'vectors'";
+    let page = file.query_row(sql, [], |row| row.get::<_, u32>(0)).expect("a page") as usize;
+    drop(file);
+    let mut bytes = fs::read(&path).expect("a file");
+    bytes[(page - 1) * 4_096..page * 4_096].fill(0xff);
+    fs::write(&path, bytes).expect("written");
+    let store = open(directory.path());
+    let log = || fs::metadata(directory.path().join("notes.db-wal")).expect("a log").len();
+    let retry = || {
+        let file = Connection::open(&path).expect("a database");
+        let sql = "SELECT coalesce(max(value), 0) FROM counts WHERE name = 'retry_removed'";
+        file.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number")
+    };
+    let error = store.forget(&[secret(7).id], 1).expect_err("the file cannot be rewritten").to_string();
+    assert!(error.contains("forget once more"), "{error}");
+    assert_eq!(log(), 0);
+    assert!(!files_hold(directory.path(), &secret(7).text));
+    // A limit is not an error, and does not try again at each write.
+    for (left, wanted) in [(190, 0), (130, 70 + 64), (129, 70 + 64), (60, 140 + 64)] {
+        store.forget_beyond(Size { notes: left, ..Size::UNLIMITED }, 1).expect("forgotten");
+        assert_eq!((store.size().expect("a size").notes, retry(), log()), (left, wanted, 0));
     }
 }
 

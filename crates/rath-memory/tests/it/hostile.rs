@@ -1,6 +1,6 @@
 //! Files of others: they are refused or read, and never stop the program.
 
-use rath_memory::{Lookup, NoteStore, Position, Query};
+use rath_memory::{Lookup, NoteStore, Position, Query, Size};
 use rath_test_support::{Chance, seeds, temp_dir};
 use rusqlite::Connection;
 
@@ -123,6 +123,76 @@ fn a_damaged_note_stands_in_no_other_notes_way() {
             let of_term: i64 = file.query_row(sql, [format!("number{}", doc - 1)], |row| row.get(0)).expect("a count");
             assert_eq!(of_term, 0, "{damage}");
         }
+    }
+}
+
+/// Notes whose ids cannot be read are removed when their time is over or the memory is full, and keep no write from being done.
+#[test]
+fn notes_whose_ids_cannot_be_read_are_removed_by_limits() {
+    for id in ["x'ff'", "CAST(x'c328' AS TEXT)", "'two words'", "''"] {
+        for (has_expired, damaged) in [(true, 3), (false, 3), (true, 2_450)] {
+            let (directory, file) = filled();
+            let expires = if has_expired { "has_lifetime = 1, expires = 4," } else { "" };
+            file.execute_batch(&format!("UPDATE notes SET {expires} id = {id} WHERE doc = {damaged}"))
+                .expect("it is a statement");
+            let store = open(directory.path());
+            assert!(!recall(&store, &Query::new("number2000")).is_empty());
+            match has_expired {
+                true => store.forget_expired(5),
+                false => store.forget_beyond(Size { notes: 2_000, ..Size::UNLIMITED }, 5),
+            }
+            .unwrap_or_else(|error| panic!("{id}: {error}"));
+            let left: i64 = file
+                .query_row("SELECT count(*) FROM notes WHERE doc = ?1", [damaged], |row| row.get(0))
+                .expect("a count");
+            assert_eq!(left, 0, "{id}");
+            let size = store.size().expect("a size").notes;
+            assert_eq!(size, if has_expired { 2_499 } else { 2_000 }, "{id}");
+            for store in [&store, &open(directory.path())] {
+                assert_eq!(recall(store, &Query::new("number2000")).first().map(String::as_str), Some("2000"), "{id}");
+            }
+        }
+    }
+}
+
+/// An index that is lost is made once, and not by each process anew.
+#[test]
+fn an_index_that_was_lost_is_in_the_file_again() {
+    let segmented = |file: &Connection| -> i64 {
+        file.query_row("SELECT coalesce(max(last), 0) FROM segments", [], |row| row.get(0)).expect("a number")
+    };
+    let find = |store: &NoteStore| {
+        assert_eq!(recall(store, &Query::new("number2000")).first().map(String::as_str), Some("2000"));
+    };
+    // Made by other rules.
+    let (directory, file) = filled();
+    file.execute_batch("UPDATE counts SET value = 1 WHERE name = 'analysis'").expect("it is a statement");
+    let store = open(directory.path());
+    assert_eq!(segmented(&file), 0);
+    find(&store);
+    assert_eq!(segmented(&file), 2_500);
+    find(&store);
+    find(&open(directory.path()));
+    // With a damaged note.
+    file.execute_batch("UPDATE notes SET text = zeroblob(30) WHERE doc = 7").expect("it is a statement");
+    store.forget(&[id(6)], 1).expect("forgotten");
+    assert_eq!(segmented(&file), 2_500);
+    find(&store);
+    find(&open(directory.path()));
+}
+
+/// Where no segment can be written, the notes that it would have are found.
+#[test]
+fn notes_are_found_if_their_segment_cannot_be_written() {
+    let directory = temp_dir();
+    let store = open(directory.path());
+    let file = Connection::open(directory.path().join("notes.db")).expect("a database");
+    let full = "CREATE TRIGGER t BEFORE INSERT ON segments BEGIN SELECT RAISE(ABORT, 'full'); END";
+    file.execute_batch(full).expect("it is a statement");
+    let notes: Vec<_> = (0..2_500).map(|nth| note(nth, &format!("plant number{nth} grows"))).collect();
+    store.remember(&notes).expect("written");
+    for _ in 0..3 {
+        assert_eq!(recall(&store, &Query::new("number2000")), ["2000"]);
     }
 }
 

@@ -140,7 +140,7 @@ fn of_file(directory: &Path, error: MemoryError) -> MemoryError {
     match error.kind() {
         MemoryErrorKind::Io | MemoryErrorKind::Busy | MemoryErrorKind::Damaged => {
             let file = directory.join(MEMORY_FILE);
-            MemoryError::new(error.kind(), format!("{}, in {}", error.message(), file.display()))
+            MemoryError::new(error.kind(), format!("{}: {}", file.display(), error.message()))
         }
         _ => error,
     }

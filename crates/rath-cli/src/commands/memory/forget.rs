@@ -1,9 +1,9 @@
 //! `rath memory forget`: remove notes for good.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rath::Memory;
-use rath::memory::{Forget, Lookup, Note, NoteId, Query, Source};
+use rath::memory::{Forget, Hit, Note, NoteId, Query, Source};
 use rath::record::Timestamp;
 use rath::record::draw::{count, one_line};
 use serde_json::json;
@@ -88,6 +88,31 @@ async fn hidden_notes(memory: &Memory) -> Result<Memory, Failure> {
     Ok(hidden)
 }
 
+/// Adds the versions that are removed with the notes, so that all of them are shown before.
+async fn add_versions(memory: &Memory, notes: &mut Vec<Note>, with_newer: bool) -> Result<(), Failure> {
+    let mut others = Vec::new();
+    memories::each_note(memory, &[], |note| others.push(note)).await?;
+    let there: HashSet<NoteId> = others.iter().map(|note| note.id.clone()).collect();
+    let mut removed: HashSet<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
+    loop {
+        let before = notes.len();
+        for note in &others {
+            if let Some(old) = note.replaces.as_ref().filter(|old| there.contains(*old)) {
+                if removed.contains(&note.id) {
+                    removed.insert(old.clone());
+                } else if with_newer && removed.contains(old) {
+                    removed.insert(note.id.clone());
+                }
+            }
+        }
+        let known: HashSet<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
+        notes.extend(others.iter().filter(|note| removed.contains(&note.id) && !known.contains(&note.id)).cloned());
+        if notes.len() == before {
+            return Ok(());
+        }
+    }
+}
+
 impl ForgetNotesArgs {
     /// Returns the notes that are to be forgotten.
     async fn select(&self, memory: &Memory) -> Result<Vec<Note>, Failure> {
@@ -106,25 +131,26 @@ impl ForgetNotesArgs {
             let query = Query::new(question.as_str()).limit(self.limit).now(now());
             // No question finds old versions and notes whose time is over, and their words are there all the same.
             let hidden = hidden_notes(memory).await?;
-            for memory in [memory, &hidden] {
-                // A note that is found by its neighbours alone is not what the question is about.
-                for hit in memory.recall(query.clone()).await?.into_iter().filter(|hit| hit.has_words) {
-                    for id in [hit.note.id].into_iter().chain(hit.duplicates) {
-                        if let Lookup::Note(note) = memory.read(&id).await? {
-                            notes.push(*note);
-                        }
-                    }
+            let mut hits: Vec<Hit> = memory.recall(query.clone()).await?.into_iter().collect();
+            hits.extend(hidden.recall(query).await?);
+            // A note that is found by its neighbours alone is not what the question is about.
+            hits.retain(|hit| hit.has_words);
+            hits.sort_by(|one, other| other.score.total_cmp(&one.score));
+            let mut places: HashMap<String, usize> = HashMap::new();
+            for hit in hits {
+                let place = places.len();
+                if place < self.limit {
+                    places.entry(hit.note.text).or_insert(place);
                 }
             }
             // A question names as many copies of a text as it happens to find.
-            let known: HashSet<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
-            let texts: HashSet<String> = notes.iter().map(|note| note.text.clone()).collect();
             memories::each_note(memory, &[], |note| {
-                if texts.contains(&note.text) && !known.contains(&note.id) {
+                if places.contains_key(&note.text) {
                     notes.push(note);
                 }
             })
             .await?;
+            notes.sort_by_key(|note| places.get(&note.text).copied());
         }
         let (before, now) = (self.before.as_ref().map(Moment::ago), now());
         if before.is_some() || self.expired || self.session.is_some() {
@@ -158,14 +184,21 @@ impl ForgetNotesArgs {
                 source == Some(&session) || branch(note).is_some_and(|branch| branch.to_string() == session)
             });
         }
+        if self.ids.is_empty() && !notes.is_empty() {
+            add_versions(memory, &mut notes, !self.is_by_limit()).await?;
+        }
         Ok(notes)
+    }
+
+    /// Returns true if the newer versions of the notes stay.
+    fn is_by_limit(&self) -> bool {
+        // A limit on number or age says nothing about the new versions of what is too old.
+        self.keep.is_some() || self.before.is_some() || self.expired
     }
 
     async fn forget(&self, memory: &Memory, notes: &[Note]) -> CommandResult {
         let ids: Vec<NoteId> = notes.iter().map(|note| note.id.clone()).collect();
-        // A limit on number or age says nothing about the new versions of what is too old.
-        let is_by_limit = self.keep.is_some() || self.before.is_some() || self.expired;
-        let what = if is_by_limit { Forget::WithOlder(ids.clone()) } else { Forget::Notes(ids.clone()) };
+        let what = if self.is_by_limit() { Forget::WithOlder(ids.clone()) } else { Forget::Notes(ids.clone()) };
         let mut versions = memory.forget_where(&what).await?;
         let named: HashSet<&NoteId> = ids.iter().collect();
         versions.retain(|id| !named.contains(id));

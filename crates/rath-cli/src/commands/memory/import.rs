@@ -111,20 +111,12 @@ fn read_notes(mut lines: impl BufRead, name: &str) -> Result<Vec<Note>, BadNotes
     Ok(notes)
 }
 
-/// Returns a printed note without `from`, which follows from its other members; None for one that has no such member.
-fn without_origin(line: &[u8]) -> Option<Vec<u8>> {
-    let mut members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).ok()?;
-    members.remove("from")?;
-    serde_json::to_vec(&members).ok()
-}
-
 fn read_note(line: &[u8]) -> Result<Note, String> {
     // A list of values would be read as the members in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err("wanted a JSON object".to_owned());
     }
-    let without_origin = without_origin(line);
-    let json: NoteJson = serde_json::from_slice(without_origin.as_deref().unwrap_or(line)).map_err(|error| {
+    let json: NoteJson = serde_json::from_slice(line).map_err(|error| {
         // The parser sees one line. Its message may repeat the name of a member, which may be long.
         shorten(&error.to_string().replace(" at line 1 column ", " at column "), MESSAGE_COLUMNS)
     })?;
