@@ -41,7 +41,18 @@ fn the_program_in_the_readme_prints_what_the_readme_says() {
         let told = readme.replacen(&format!("```text\n{}", block(&readme, "text")), &format!("```text\n{printed}"), 1);
         std::fs::write(root().join("README.md"), told).expect("the README");
     }
-    assert_eq!(block(&readme(), "text"), printed);
+    assert_eq!(without_ids(&block(&readme(), "text")), without_ids(&printed));
+}
+
+/// Replaces the ids of steps: from a commit on they differ each time, since its notes are those of this session.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    text.split_inclusive([' ', ':', '\n'])
+        .map(|word| match is_id(word.trim_end_matches([' ', ':', '\n'])) {
+            true => word.replace(|c: char| c.is_ascii_hexdigit(), "0"),
+            false => word.to_owned(),
+        })
+        .collect()
 }
 
 #[test]

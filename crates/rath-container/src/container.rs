@@ -51,7 +51,7 @@ pub struct Container {
     live: Arc<RwLock<Option<ReadyContainer>>>,
 }
 
-/// What is known about the workspace, and held in it.
+/// The facts about the workspace that commands need, and the placeholders in it.
 #[derive(Debug, Default)]
 struct WorkspaceState {
     protected: Mutex<Option<Arc<ProtectedPaths>>>,

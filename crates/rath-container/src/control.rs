@@ -138,7 +138,7 @@ impl Drop for OwnedFiles {
 
 /// Returns true if a process of this user that has died left a control directory, which is in this data directory. Blocks.
 ///
-/// One that is not there may be in another data directory, and its process may live: its container is left alone.
+/// A directory that is not there may be in another data directory, and its process may live: its container is left alone.
 pub(crate) fn is_left(id: Uuid) -> bool {
     folder().is_ok_and(|folder| lock_free(&paths(&folder, id).1).is_ok())
 }

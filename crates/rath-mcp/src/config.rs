@@ -187,7 +187,7 @@ impl Config {
 
     /// Returns all servers of a configuration as they are written, by name, to look at them before variables are read.
     ///
-    /// What is left out here is left out by [`Config::parse`] with all values of variables: a text with variables is not checked,
+    /// A server that is left out here is left out by [`Config::parse`] with all values of variables: a text with variables is not checked,
     /// since its value decides.
     ///
     /// ```

@@ -7,7 +7,7 @@
 //! 3. The passage: of the best, the notes around each are scored as one text, and that score is added in part: a note in a
 //!    conversation about the question goes before one that has the word by chance.
 //!
-//! What is beside a text - its author, date and path - says which of several notes is meant. It makes no hit alone, unless the notes
+//! The terms beside a text - its author, date and path - say which of several notes is meant. They make no hit alone, unless the notes
 //! in view have no more of the question than that: a note that has terms only there is found if the notes around it have others in
 //! their texts.
 //!

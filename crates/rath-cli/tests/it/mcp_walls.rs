@@ -1,4 +1,4 @@
-//! What an MCP server can reach while it runs beside a session: the files of the project, and nothing of the session.
+//! The reach of an MCP server that runs beside a session: the files of the project, and nothing of the session.
 
 use serde_json::json;
 

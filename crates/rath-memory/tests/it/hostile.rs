@@ -181,7 +181,7 @@ fn an_index_that_was_lost_is_in_the_file_again() {
     find(&open(directory.path()));
 }
 
-/// Where no segment can be written, the notes that it would have are found.
+/// The notes of a segment that cannot be written are found.
 #[test]
 fn notes_are_found_if_their_segment_cannot_be_written() {
     let directory = temp_dir();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::workspace;
-use crate::chunk::{Change, Checked, Chunk, Effect, Tree};
+use crate::chunk::{Change, Checked, Chunk, Effect, Tree, UnkeptReason};
 use crate::id::StepId;
 use crate::lineage;
 use crate::record::Record;
@@ -112,22 +112,33 @@ impl<'a> CurrentState<'a> {
             (None, Some(_)) => false,
             _ => !since.iter().any(|step| step.chunk().changes_workspace()),
         };
-        is_unchanged || (!checked.inputs.is_empty() && leaves_inputs_unchanged(&since, &checked.inputs))
+        // A file of which no version is kept may have changed although the tree is the same.
+        let is_uncompared = |effect: &Effect| {
+            effect.unkept.is_some_and(|why| !matches!(why, UnkeptReason::Ignored | UnkeptReason::EmptyDirectory))
+                && (checked.inputs.is_empty() || touches(&checked.inputs, effect))
+        };
+        let is_compared = || !since.iter().any(|step| step.chunk().effects().iter().any(is_uncompared));
+        (is_unchanged && is_compared())
+            || (!checked.inputs.is_empty() && leaves_inputs_unchanged(&since, &checked.inputs))
+    }
+}
+
+/// Returns whether a change concerns the inputs of a check.
+fn touches(inputs: &[String], effect: &Effect) -> bool {
+    let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
+    match &effect.change {
+        Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
+        _ => depends_on(&effect.path),
     }
 }
 
 /// Returns whether no change in these steps concerns the inputs of a check.
 fn leaves_inputs_unchanged(since: &[&Step], inputs: &[String]) -> bool {
-    let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
-    let touches = |effect: &Effect| match &effect.change {
-        Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
-        _ => depends_on(&effect.path),
-    };
     // A change that was not observed may concern anything.
     since.iter().all(|step| {
         let chunk = step.chunk();
         let is_observed = !chunk.changes_workspace() || chunk.tree().is_some();
-        is_observed && !chunk.effects().iter().any(touches)
+        is_observed && !chunk.effects().iter().any(|effect| touches(inputs, effect))
     })
 }
 

@@ -117,7 +117,7 @@ fn hidden_files_are_hidden_also_when_they_appear_later() {
     assert_eq!(text(&sandbox, "cat a.txt store-wal"), "a\n");
 }
 
-/// What appears while a command runs can be covered in another container only, so the next command waits: not longer than its own time.
+/// A file that appears while a command runs can be covered in another container only, so the next command waits, for its own time at most.
 #[test]
 #[ignore = "needs podman, at a socket that RATH_CONTAINER_SOCKET names: see CONTRIBUTING.md"]
 fn a_command_waits_for_others_no_longer_than_it_may_take() {
