@@ -41,7 +41,7 @@ fn the_program_in_the_readme_prints_what_the_readme_says() {
         let told = readme.replacen(&format!("```text\n{}", block(&readme, "text")), &format!("```text\n{printed}"), 1);
         std::fs::write(root().join("README.md"), told).expect("the README");
     }
-    assert_eq!(without_ids(&block(&readme(), "text")), without_ids(&printed));
+    assert_eq!(without_ids(block(&readme(), "text")), without_ids(&printed));
 }
 
 /// Replaces the ids of steps: from a commit on they differ each time, since its notes are those of this session.
