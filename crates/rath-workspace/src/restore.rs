@@ -94,9 +94,9 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Undoes changes, except for files that other programs have changed since.
+    /// Undoes changes, except for files that other programs have changed since. A change that cannot be undone keeps none of the others from it.
     pub(crate) fn undo(&self, applied: &[&TreeChange]) -> Result<()> {
-        let mut emptied = BTreeSet::new();
+        let (mut emptied, mut failed) = (BTreeSet::new(), None);
         for change in applied.iter().rev() {
             let undone = || -> Result<bool, FileError> {
                 if !self.has_version(&change.path, change.after)? {
@@ -115,12 +115,14 @@ impl Restore<'_> {
                 })?;
                 Ok(false)
             };
-            if undone().map_err(|error| error.of(&change.path))? {
-                emptied.insert(directory(&change.path));
+            match undone() {
+                Ok(true) => _ = emptied.insert(directory(&change.path)),
+                Ok(false) => {}
+                Err(error) => _ = failed.get_or_insert(error.of(&change.path)),
             }
         }
         self.remove_empty(emptied);
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Fails if removing a file would lose a version of it that is not kept.
