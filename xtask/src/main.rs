@@ -1,5 +1,6 @@
-//! The chores of this repository. `cargo xtask` lists them; none needs a tool beyond cargo.
+//! The chores of this repository. `cargo xtask` lists them; none but `dist`, which packs files, needs a tool beyond cargo.
 
+mod dist;
 mod explore;
 
 use std::process::{Command, ExitCode};
@@ -9,7 +10,8 @@ cargo xtask ci         what has to pass: format, lints, docs, tests, examples
 cargo xtask bench      the benchmarks, as a table; ends with 1 if a bound is missed
 cargo xtask examples   every example, one after the other
 cargo xtask explore [FILTER] [--seconds N]
-                       the random tests with fresh seeds, for ten minutes unless told; failures go to target/explore/";
+                       the random tests with fresh seeds, for ten minutes unless told; failures go to target/explore/
+cargo xtask dist       a release for this machine, with completions and manual pages: target/dist/*.tar.gz";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -20,8 +22,9 @@ fn main() -> ExitCode {
         ["ci"] => ci(),
         ["bench"] => bench(),
         ["examples"] => examples(),
+        ["dist"] => dist::dist(),
         ["explore", ..] => explore::explore(&args[1..]),
-        ["ci" | "bench" | "examples", unknown, ..] => Err(format!("unknown argument `{unknown}`\n{HELP}")),
+        ["ci" | "bench" | "dist" | "examples", unknown, ..] => Err(format!("unknown argument `{unknown}`\n{HELP}")),
         [other, ..] => Err(format!("no task `{other}`; there are:\n{HELP}")),
     };
     match done {
@@ -43,6 +46,8 @@ fn ci() -> Result<(), String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     // The smallest library: no C, no TLS, no HTTP.
     cargo(&["clippy", "--package", "openrath", "--no-default-features", "--", "-D", "warnings"], &[])?;
+    // The program without the sender of traces.
+    cargo(&["clippy", "--package", "rath-cli", "--no-default-features", "--", "-D", "warnings"], &[])?;
     cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo(&["test", "--workspace"], &[])?;
     examples()
@@ -50,20 +55,22 @@ fn ci() -> Result<(), String> {
 
 /// Runs all benchmarks. One that misses a bound does not keep the others from running.
 fn bench() -> Result<(), String> {
-    const BENCHES: [(&str, &str); 10] = [
-        ("rath-record", "record"),
-        ("openrath", "session"),
-        ("openrath", "provider"),
-        ("openrath", "flow"),
-        ("rath-sandbox", "sandbox"),
-        ("rath-mcp", "mcp"),
-        ("openrath", "policy"),
-        ("rath-memory", "memory"),
-        // The last two measure the disk more than the code.
-        ("openrath", "store"),
-        ("rath-workspace", "workspace"),
+    // The last two measure the disk more than the code.
+    const BENCHES: [&str; 11] = [
+        "record",
+        "session",
+        "provider",
+        "flow",
+        "sandbox",
+        "mcp",
+        "policy",
+        "memory",
+        "commands",
+        "store",
+        "workspace",
     ];
-    let run = |(package, bench)| cargo(&["bench", "--quiet", "--package", package, "--bench", bench], &[]);
+    // A package by itself is built with other features than the whole workspace, and would be built again.
+    let run = |bench| cargo(&["bench", "--quiet", "--workspace", "--bench", bench], &[]);
     let failed: Vec<_> = BENCHES.into_iter().filter_map(|bench| run(bench).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }

@@ -1,37 +1,54 @@
 //! Running an agent: its options, its output, and resuming a stored session.
 
+mod settings;
+
 use std::io::{self, Read};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use rath::chunk::MemoryEvent;
+use rath::chunk::{MemoryEvent, User};
 use rath::prelude::*;
 use rath::record::draw::{count, one_line};
 use rath::store::path_within_reach;
 use rath::tool::builtin;
 use rath::turn::Next;
-use rath::{Certificate, Difference, Resumed, ToolChange};
+use rath::{Certificate, Difference, Resumed};
 use rath::{StepId, Text, Usage, view};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::asking::{PendingQuestion, ask, asking};
+use crate::budgets::BudgetLimit;
 use crate::changed_files::{changed_files, list_run_later, shorten_list};
-use crate::configuration::Permissions;
+use crate::configuration::{Permissions, Settings};
 use crate::events::EventPrinter;
+use crate::keys;
 use crate::mcp_servers::{self, ServersRequest};
 use crate::memories::{self, EmbeddingsArg};
+use crate::models;
 use crate::output::{self, Exit, Failure};
+use crate::project_context::push_changed_files;
+use crate::prompts::{ImageArgs, parse_option};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
-use crate::sessions::{StoredSession, guest_failure, store_option};
+use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
+use crate::unwritten;
 
 /// The options that set up an agent.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct AgentArgs {
-    /// The model: openai:NAME, anthropic:NAME or script:FILE
+    /// The model: openai:NAME, anthropic:NAME, script:FILE, or a name in your configuration
+    ///
+    /// Default: the variable RATH_MODEL; otherwise the model that the stored session used last; otherwise that of the
+    /// agent, or `model` in your configuration
     #[arg(long, value_name = "MODEL")]
-    model: String,
+    model: Option<String>,
+    /// The agent in your configuration whose prompt, model, tools, memory, turns and mode are used
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
     /// The system prompt. Default: the one of the stored session; otherwise the agent is told to be careful and brief
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -67,12 +84,26 @@ pub(crate) struct AgentArgs {
     /// Servers are configured in `~/.config/rath/mcp.json` and in the project's `.mcp.json`: see `rath mcp ls --help`.
     #[arg(long)]
     no_mcp: bool,
-    /// The number of times that the model may be asked
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
-    turns: u64,
+    /// The number of times that the model may be asked. Default: that of the agent; otherwise 100
+    #[arg(long, value_name = "N")]
+    turns: Option<NonZeroU64>,
+    /// What the session may use: 50000tokens, 2usd, 20turns or 10min; several are separated by commas
+    ///
+    /// Tokens, money and turns of the whole session count, also those before it was resumed; time begins with the run.
+    #[arg(long, value_name = "LIMIT", value_delimiter = ',')]
+    budget: Vec<BudgetLimit>,
+    /// A further member of requests to the model, such as temperature=0.2 or reasoning_effort=low; may be repeated
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = parse_option)]
+    model_options: Vec<(String, Value)>,
+    /// Do not tell the agent the project's AGENTS.md, the directory, the date and the branch when a session begins
+    #[arg(long)]
+    no_context: bool,
     /// Print one JSON object for each event
     #[arg(long)]
     json: bool,
+    /// The configuration, once it was read.
+    #[arg(skip)]
+    settings: OnceLock<Settings>,
 }
 
 /// The number of model calls that a run may make where `--turns` is not given.
@@ -111,13 +142,15 @@ pub(crate) fn secrets() -> Secrets {
             }
         }
     }
+    keys::hide_in(&mut secrets);
     secrets
 }
 
 impl AgentArgs {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>, mode: Option<Mode>) -> Self {
         AgentArgs {
-            model,
+            model: Some(model),
+            agent: None,
             system,
             sandbox,
             network: false,
@@ -125,31 +158,64 @@ impl AgentArgs {
             memory: None,
             embeddings: EmbeddingsArg::default(),
             no_mcp: true,
-            turns: DEFAULT_TURNS,
+            turns: None,
+            budget: Vec::new(),
+            model_options: Vec::new(),
+            no_context: true,
             json: false,
+            settings: OnceLock::new(),
+        }
+    }
+
+    /// Returns the same options with another model.
+    pub(crate) fn with_model(&self, model: String) -> Self {
+        AgentArgs { model: Some(model), ..self.clone() }
+    }
+
+    /// Returns the name of the model that is asked.
+    pub(crate) fn model_name(&self, session: Option<&Session>) -> Result<String, Failure> {
+        Ok(match &self.model {
+            Some(model) => model.clone(),
+            None => self.model_choice(session)?.model()?.uri,
+        })
+    }
+
+    /// Fails if `--json` was given to a conversation.
+    pub(crate) fn refuse_json(&self) -> Result<(), Failure> {
+        match self.json {
+            true => {
+                let hint = "`rath run 'Your words' --json` prints events";
+                Err(Failure::new("a conversation has no JSON", hint).with_exit(Exit::Usage))
+            }
+            false => Ok(()),
         }
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
     pub(crate) async fn agent(&self, session: Option<&Session>) -> Result<Agent, Failure> {
-        let provider = self.provider().await?;
+        let profile = self.profile()?;
+        let provider = models::open(&self.model_choice(session)?.model()?, &self.model_options).await?;
         let recorded = session.and_then(|session| view::instructions(session.as_record())).map(|(_, it)| &it.text);
-        let system = match (&self.system, recorded) {
+        let named = self.system.as_ref().or_else(|| profile?.system.as_ref());
+        let system = match (named, recorded) {
             (Some(text), _) => Text::from(text.as_str()),
             (None, Some(text)) => text.clone(),
             (None, None) => DEFAULT_SYSTEM.into(),
         };
         let sandbox = self.sandbox(session)?;
-        let mut agent = Agent::new(system, &provider).turns(self.turns);
-        if self.memory.is_none() {
-            self.embeddings.check_unused()?;
+        let turns = self.turns.map(NonZeroU64::get).or_else(|| profile?.turns).unwrap_or(DEFAULT_TURNS);
+        let mut agent = Agent::new(system, &provider).turns(turns);
+        match self.memory()? {
+            None => self.embeddings.check_unused()?,
+            Some(uri) => {
+                let directory = sandbox.as_ref().and_then(Sandbox::directory);
+                let memory = memories::open_for_agent(uri, directory, &self.embeddings).await?;
+                agent = agent.memory(&memory).commit_on_run();
+            }
         }
-        if let Some(uri) = &self.memory {
-            let directory = sandbox.as_ref().and_then(Sandbox::directory);
-            let memory = memories::open_for_agent(uri, directory, &self.embeddings).await?;
-            agent = agent.memory(&memory).commit_on_run();
-        }
-        Ok(if sandbox.is_some() { agent.tools(builtin::all()) } else { agent })
+        let names = profile.and_then(|profile| profile.tools.as_ref());
+        let tools = builtin::all().only(|name| names.is_none_or(|names| names.iter().any(|known| known == name)));
+        Ok(if sandbox.is_some() { agent.tools(tools) } else { agent })
     }
 
     /// Adds the tools of MCP servers, which are started here, for a session that is stored and placed: what is not there yet cannot be
@@ -162,7 +228,11 @@ impl AgentArgs {
         store_file: Option<&Path>,
     ) -> Result<Agent, Failure> {
         let Some(sandbox) = self.sandbox(Some(session))?.filter(|_| !self.no_mcp) else { return Ok(agent) };
-        let mode = self.mode_in(&sandbox, &Permissions::read(sandbox.directory())?, last_mode(session));
+        // A list of tools is all that the agent has.
+        if self.profile()?.is_some_and(|profile| profile.tools.is_some()) {
+            return Ok(agent);
+        }
+        let mode = self.mode_in(&sandbox, &Permissions::read(sandbox.directory())?, last_mode(session))?;
         let is_fork = branch == ResumeMode::Fork || works_elsewhere(session, &sandbox).await;
         let request = ServersRequest { sandbox: &sandbox, mode, is_fork, store_file };
         let Some(servers) = mcp_servers::for_agent(request, self.is_interactive()).await? else { return Ok(agent) };
@@ -171,17 +241,18 @@ impl AgentArgs {
         Ok(agent.tools_from(servers))
     }
 
-    async fn provider(&self) -> Result<Provider, Failure> {
-        let kind = self.model.split_once(':').map(|(kind, _)| kind);
-        let is_unknown = kind.is_some_and(|kind| !["openai", "anthropic", "script"].contains(&kind));
-        Provider::open(&self.model).await.map_err(|error| match is_unknown {
-            true => Failure::from(error).with_hint("use openai:NAME, anthropic:NAME or script:FILE"),
-            false => error.into(),
-        })
+    /// Opens the model.
+    pub(crate) async fn provider(&self, session: Option<&Session>) -> Result<Provider, Failure> {
+        models::open(&self.model_choice(session)?.model()?, &self.model_options).await
     }
 
     /// Puts the session into the sandbox and under the user's policy, and prints the restrictions of both on stderr.
     pub(crate) async fn place(&self, session: Session) -> Result<PlacedSession, Failure> {
+        let limits = self.limits()?;
+        let session = match limits.is_empty() {
+            true => session,
+            false => session.within(limits.iter().fold(Budget::new(), |budget, limit| limit.limit(budget))),
+        };
         let Some(mut sandbox) = self.sandbox(Some(&session))? else {
             return Ok(PlacedSession { session, questions: None, directory: PathBuf::from(".") });
         };
@@ -195,7 +266,7 @@ impl AgentArgs {
         }
         let permissions = Permissions::read(sandbox.directory())?;
         let last_mode = last_mode(&session);
-        let mode = self.mode_in(&sandbox, &permissions, last_mode);
+        let mode = self.mode_in(&sandbox, &permissions, last_mode)?;
         if self.mode.is_none() {
             last_mode.into_iter().for_each(RecordedMode::explain);
         }
@@ -220,14 +291,22 @@ impl AgentArgs {
     }
 
     /// Returns the mode for calls in a sandbox. `last` is the mode in which the session was left.
-    fn mode_in(&self, sandbox: &Sandbox, permissions: &Permissions, last: Option<RecordedMode>) -> Mode {
-        self.mode.unwrap_or_else(|| {
-            let mode = permissions.mode_or(self.default_mode(sandbox));
-            // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
-            // of each kind.
-            let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
-            last.map(RecordedMode::mode).filter(is_kept).unwrap_or(mode)
-        })
+    fn mode_in(
+        &self,
+        sandbox: &Sandbox,
+        permissions: &Permissions,
+        last: Option<RecordedMode>,
+    ) -> Result<Mode, Failure> {
+        if let Some(mode) = self.mode {
+            return Ok(mode);
+        }
+        let variable = self.settings()?.mode.as_ref().map(|mode| mode.value);
+        let named = variable.or(self.profile()?.and_then(|profile| profile.mode));
+        let mode = named.unwrap_or_else(|| permissions.mode_or(self.default_mode(sandbox)));
+        // A session goes on as strictly as it was, unless the user chooses anew. A sandbox is no choice of a mode, but for that
+        // of each kind.
+        let is_kept = |last: &Mode| *last < mode && (self.sandbox.is_none() || *last < Mode::Workspace);
+        Ok(last.map(RecordedMode::mode).filter(is_kept).unwrap_or(mode))
     }
 
     /// Returns the mode where neither an option nor the configuration chooses one.
@@ -271,6 +350,7 @@ impl AgentArgs {
     /// Opens the sandbox that tools run in; none if the agent has no tools.
     fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
         let recorded = session.and_then(Session::place);
+        let configured = self.settings()?.sandbox.as_ref().map(|sandbox| sandbox.value.as_str());
         self.check_network()?;
         let uri = match (&self.sandbox, &recorded) {
             (Some(none), _) if none == "none" => return Ok(None),
@@ -278,7 +358,8 @@ impl AgentArgs {
             // An agent that had no tools does not get any by being resumed.
             (None, None) if session.is_some_and(has_begun) => return Ok(None),
             (None, Some(place)) => place.as_str(),
-            (None, None) => "isolated:.",
+            (None, None) if configured == Some("none") => return Ok(None),
+            (None, None) => configured.unwrap_or("isolated:."),
         };
         let separator = if uri.contains('?') { '&' } else { '?' };
         let has_switch = uri.starts_with("isolated:") || uri.starts_with("container:");
@@ -300,15 +381,34 @@ impl AgentArgs {
 
     /// Returns the options that set up the same agent, for a hint.
     pub(crate) fn options(&self) -> String {
+        let model = self.model.iter().map(|model| format!("--model {}", output::quote(model))).collect::<String>();
+        model + &self.other_options()
+    }
+
+    /// Returns the options that set up the same agent on a session, for a hint, each after a space.
+    pub(crate) fn options_for(&self, session: Option<&Session>) -> String {
+        let model = self.model_choice(session).map(|choice| choice.hint()).unwrap_or_default();
+        model + &self.other_options()
+    }
+
+    fn other_options(&self) -> String {
         let option = |name: &str, value: &Option<String>| {
             value.iter().map(|value| format!(" --{name} {}", output::quote(value))).collect::<String>()
         };
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
-        let memory = option("memory", &self.memory) + &self.embeddings.option();
+        let (agent, memory) =
+            (option("agent", &self.agent), option("memory", &self.memory) + &self.embeddings.option());
         let network = if self.network { " --network" } else { "" };
         let mcp = if self.no_mcp { " --no-mcp" } else { "" };
         let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
-        format!("--model {}{system}{sandbox}{network}{mode}{memory}{mcp}", output::quote(&self.model))
+        let limits: Vec<_> = self.budget.iter().map(ToString::to_string).collect();
+        let budget = if limits.is_empty() { String::new() } else { format!(" --budget {}", limits.join(",")) };
+        let options = self.model_options.iter().map(|(name, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            format!(" --option {}", output::quote(&format!("{name}={value}")))
+        });
+        let options = options.collect::<String>();
+        format!("{agent}{system}{sandbox}{network}{mode}{memory}{mcp}{budget}{options}")
     }
 
     /// Opens a stored session to continue it, unless something changed since its last turn.
@@ -328,11 +428,19 @@ impl AgentArgs {
         }
         let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
         let fork = if mode == ResumeMode::Fork { " --fork" } else { "" };
-        let command = format!("rath resume {}{prompt} {}{option}{fork}", branch.short(), self.options());
+        let command =
+            format!("rath resume {}{prompt}{}{option}{fork}", branch.short(), self.options_for(Some(&stored)));
         if let (None, Some(place)) = (&self.sandbox, stored.forgotten_place()) {
             let message = "the session has no sandbox any more: a step of it was removed with `rath forget`";
-            let hint = format!("`{command} --sandbox {}` gives it one", output::quote(place.as_str()));
+            let is_named = self.model_choice(Some(&stored)).is_ok_and(|choice| !choice.hint().is_empty());
+            let options = spaced(&[if is_named { "" } else { model_option(&stored) }]);
+            let hint = format!("`{command}{options} --sandbox {}` gives it one", output::quote(place.as_str()));
             return Err(Failure::new(message, hint).with_exit(Exit::Differs));
+        }
+        if mode == ResumeMode::SameBranch && self.sandbox.is_none() {
+            // Before anything is recorded: the files of a merge are written first.
+            let explain = |error| unwritten::explain(error, &branch.short(), option);
+            stored.check_update().await.map_err(explain)?;
         }
         let agent = self.agent(Some(&stored)).await?;
         let agent = self.with_servers(agent, &stored, mode, None).await?;
@@ -349,48 +457,50 @@ impl AgentArgs {
         Ok((agent, session.hiding(secrets())))
     }
 
-    /// Takes the session, unless something changed since its last turn.
+    /// Takes the session, and says what changed since its last turn. Fails if steps or the directory of the session are missing.
     ///
-    /// Interrupted calls do not count: when the agent runs, those that change nothing are made again, and the others
-    /// wait for a decision.
+    /// Files, tools, models and prompts change between two turns, and the model is told. Interrupted calls are no obstacle either: when the
+    /// agent runs, those that change nothing are made again, and the others wait for a decision.
     fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
         let certificate = resumed.certificate();
         if let Some(holder) = certificate.left_open_by() {
             output::message!("the last run did not end properly: {holder}");
         }
-        let changes = describe_changes(certificate);
-        if certificate.differences().iter().all(Difference::is_open) {
-            let is_complete = certificate.is_complete();
-            let session = resumed.to_decide()?;
-            // After an adoption the files at the new place are not compared before a tool runs there.
-            let is_adopted = |chunk: &Chunk| matches!(chunk, Chunk::Adopted(_));
-            let was_adopted = || session.as_record().newest_first().any(|step| is_adopted(step.chunk()));
-            match is_complete {
-                true if session.tree().is_some() || !was_adopted() => {
-                    output::message!("nothing changed since the last turn");
+        let is_updated = !certificate.updated_tools().is_empty();
+        if is_updated {
+            let tools = shorten_list(certificate.updated_tools());
+            output::message!("rath was updated since the last turn; tools that changed: {tools}");
+        }
+        let differences = certificate.differences();
+        if on_difference == OnDifference::Refuse && differences.iter().any(is_obstacle) {
+            let changes = describe_changes(certificate);
+            let hint = match &self.sandbox {
+                None => {
+                    let (options, effect) = anyway_options(certificate);
+                    format!("`{command} {options}` {effect}")
                 }
-                true => {}
-                false => output::message!("{changes}"),
-            }
-            return Ok(session);
+                Some(_) => format!("`{command} --anyway` continues (this is recorded)"),
+            };
+            return Err(Failure::new(changes, hint).with_exit(Exit::Differs));
         }
-        if on_difference == OnDifference::Continue {
-            output::message!("{changes}");
-            return Ok(resumed.anyway());
+        let is_complete = certificate.is_complete();
+        if !is_complete {
+            output::message!("{}", describe_changes(certificate));
         }
-        let lacks_tool =
-            |difference: &Difference| matches!(difference, Difference::Tool { change: ToolChange::Missing, .. });
-        let hint = match &self.sandbox {
-            None if certificate.differences().iter().all(lacks_tool) => {
-                format!("`{command} --sandbox isolated:.` gives the agent its tools")
-            }
-            None => {
-                let (options, effect) = anyway_options(certificate);
-                format!("`{command} {options}` {effect}")
-            }
-            Some(_) => format!("`{command} --anyway` continues (this is recorded)"),
+        let is_file_change = |it: &Difference| it.is_open() || matches!(it, Difference::Files { .. });
+        let changed: Vec<_> = differences.iter().filter_map(changed_paths).map(<[_]>::to_vec).collect();
+        let mut session = match differences.iter().all(is_file_change) {
+            true => resumed.accept_file_changes()?,
+            false => resumed.anyway(),
         };
-        Err(Failure::new(changes, hint).with_exit(Exit::Differs))
+        changed.iter().for_each(|paths| push_changed_files(&mut session, paths));
+        // After an adoption the files at the new place are not compared before a tool runs there.
+        let is_adopted = |chunk: &Chunk| matches!(chunk, Chunk::Adopted(_));
+        let was_adopted = || session.as_record().newest_first().any(|step| is_adopted(step.chunk()));
+        if is_complete && !is_updated && (session.tree().is_some() || !was_adopted()) {
+            output::message!("nothing changed since the last turn");
+        }
+        Ok(session)
     }
 
     /// Runs the agent and prints its events. Questions about calls are asked at the terminal.
@@ -462,8 +572,28 @@ pub(crate) fn has_begun(session: &Session) -> bool {
     session.as_record().newest_first().any(|step| is_begin(step.chunk()))
 }
 
+/// Returns the files that a person or another program changed between two turns.
+fn changed_paths(difference: &Difference) -> Option<&[String]> {
+    match difference {
+        Difference::Files { paths } => Some(paths),
+        _ => None,
+    }
+}
+
+/// Returns true if a session does not continue with a difference unless the user says so.
+fn is_obstacle(difference: &Difference) -> bool {
+    let goes_on = matches!(
+        difference,
+        Difference::Files { .. } | Difference::Tool { .. } | Difference::Model { .. } | Difference::Prompt { .. }
+    );
+    !goes_on && !difference.is_open()
+}
+
 /// Returns the options with which a session continues despite its differences, and their effect, for a hint.
 pub(crate) fn anyway_options(certificate: &Certificate) -> (String, &'static str) {
+    if !certificate.differences().iter().any(is_obstacle) {
+        return (String::new(), "continues, and tells the model");
+    }
     let place = certificate.differences().iter().find_map(|difference| match difference {
         Difference::Place { place, .. } => Some(place),
         _ => None,
@@ -538,6 +668,11 @@ impl PlacedSession {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Returns the session, the questions of its policy, and the directory of the project.
+    pub(crate) fn into_parts(self) -> (Option<Session>, Option<mpsc::UnboundedReceiver<PendingQuestion>>, PathBuf) {
+        (Some(self.session), self.questions, self.directory)
     }
 }
 
@@ -633,16 +768,29 @@ impl RunOutcome {
             Ok(_) => return Ok(Exit::Success),
             Err(error) => error,
         };
-        let kind = error.kind();
+        let (kind, is_without_hint) = (error.kind(), error.hint().is_none());
+        let needs_price = error.hint().is_some_and(|hint| hint.contains("prices("));
         let failure = Failure::from(error);
-        let resume = format!("`rath resume {branch} {}{option}`", args.options());
+        let resume = format!("`rath resume {branch}{}{option}`", args.options_for(session.as_ref()));
         Err(match kind {
             ErrorKind::Approval => {
                 let hint = format!("`rath review {branch}{option}` shows what is waiting for you");
                 failure.with_hint(hint).with_exit(Exit::Waiting)
             }
+            ErrorKind::Budget if needs_price => {
+                failure.with_hint("limit tokens in the place of money; `rath config show` says where a limit is set")
+            }
+            ErrorKind::Budget => {
+                let limits: Vec<_> = args.limits()?.iter().map(|limit| limit.doubled().to_string()).collect();
+                match limits.is_empty() {
+                    true => failure,
+                    false => {
+                        failure.with_hint(args.resume_with_budget(&branch, &limits.join(","), session.as_ref(), option))
+                    }
+                }
+            }
             ErrorKind::Cancelled | ErrorKind::Limit => failure.with_hint(format!("{resume} continues from there")),
-            ErrorKind::Store if !failure.has_hint() => {
+            ErrorKind::Store if is_without_hint => {
                 failure.with_hint(format!("when the store can be written again, {resume} continues from there"))
             }
             _ => failure,
@@ -675,24 +823,39 @@ fn tokens(session: &Session) -> u64 {
     input.saturating_add(output)
 }
 
-/// Appends the user's prompt to the session; `-` reads it from stdin.
+/// Returns the failure of a command without a prompt on a session that is done. `example` is a command with a prompt.
+pub(crate) fn nothing_to_do(example: impl Into<String>) -> Failure {
+    Failure::new("nothing to do: there is no prompt, and no unfinished turn to continue", example)
+}
+
+/// Appends the user's prompt to the session, with images; `-` reads it from stdin.
 ///
 /// Fails if there is no prompt and the session is done. `example` is then the hint: a command with a prompt.
-pub(crate) fn push_prompt(session: &mut Session, prompt: Option<&str>, example: &str) -> Result<(), Failure> {
-    match prompt {
+pub(crate) fn push_prompt(
+    session: &mut Session,
+    prompt: Option<&str>,
+    images: &ImageArgs,
+    example: &str,
+) -> Result<(), Failure> {
+    let images = images.read()?;
+    let text = match prompt {
         Some("-") => {
             let mut text = String::new();
             io::stdin().read_to_string(&mut text).map_err(|error| {
                 Failure::new(format!("cannot read the prompt from stdin: {error}"), "a prompt is text in UTF-8")
             })?;
-            session.push(Chunk::user(text.trim_end()));
+            text.trim_end().to_owned()
         }
-        Some(text) => _ = session.push(Chunk::user(text)),
-        None if session.next() == Next::Done => {
-            let message = "nothing to do: there is no prompt, and no unfinished turn to continue";
-            return Err(Failure::new(message, example));
+        Some(text) => text.to_owned(),
+        None if session.next() == Next::Done => return Err(nothing_to_do(example)),
+        None if !images.is_empty() => {
+            return Err(Failure::new("an image belongs to a prompt, and there is none", example).with_exit(Exit::Usage));
         }
-        None => {}
+        None => return Ok(()),
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::new("wanted a prompt, found an empty text", example).with_exit(Exit::Usage));
     }
+    session.push(User::new(text).with_images(images));
     Ok(())
 }

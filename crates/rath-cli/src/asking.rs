@@ -12,10 +12,12 @@ use std::path::Path;
 use rath::Cancel;
 use rath::policy::{Policy, Question, Reply, Rule};
 use rath::record::draw::one_line;
+use rath::tool::builtin;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::configuration;
 use crate::output::{self, BRANCH};
+use crate::styled::Line;
 
 /// A question, and the channel for its answer.
 pub(crate) type PendingQuestion = (Question, oneshot::Sender<Reply>);
@@ -49,39 +51,60 @@ pub(crate) fn asking(policy: Policy) -> (Policy, Option<mpsc::UnboundedReceiver<
 /// A rule that holds always is written to the user's configuration, for the project in `directory`.
 pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) -> Reply {
     keyboard::discard_typed();
-    let text = shown_text(question);
-    // The person would decide about something else than what runs.
-    if output::has_secrets(&text) {
-        output::message!("refused: a call of {} holds a secret, and cannot be shown", one_line(&question.call.tool));
-        return Reply::Deny { by: "rath".to_owned(), reason: UNSHOWABLE.to_owned() };
+    if let Some(refusal) = show_question(question) {
+        return refusal;
     }
-    show(question, &text);
-    let by = user_name();
     loop {
         output::prompt("> ");
         let Some(line) = read_line(cancel).await else {
             output::message!("");
             return Reply::Wait;
         };
-        let (word, words) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
-        let has_rules = !question.rules.is_empty();
-        match word.to_ascii_lowercase().as_str() {
-            "y" | "yes" => return Reply::Allow { by, rules: Vec::new() },
-            "s" | "session" if has_rules => return Reply::Allow { by, rules: question.rules.clone() },
-            "a" | "always" if has_rules => {
-                match configuration::add_rules(directory, &question.rules) {
-                    Ok(path) => output::message!("added to {}", output::home_path(&path)),
-                    Err(failure) => output::error(&failure),
-                }
-                return Reply::Allow { by, rules: question.rules.clone() };
+        if let Some(reply) = reply(question, &line, directory) {
+            return reply;
+        }
+    }
+}
+
+/// Shows a question. Returns the refusal of a call that cannot be shown as it is.
+pub(crate) fn show_question(question: &Question) -> Option<Reply> {
+    let text = shown_text(question);
+    // The person would decide about something else than what runs.
+    if output::has_secrets(&text) {
+        output::message!("refused: a call of {} holds a secret, and cannot be shown", one_line(&question.call.tool));
+        return Some(Reply::Deny { by: "rath".to_owned(), reason: UNSHOWABLE.to_owned() });
+    }
+    show(question, &text);
+    None
+}
+
+/// Returns the reply that a line gives to a question. A line that is not understood gives none, and that is said.
+pub(crate) fn reply(question: &Question, line: &str, directory: &Path) -> Option<Reply> {
+    let by = user_name();
+    let (word, words) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+    let has_rules = !question.rules.is_empty();
+    match word.to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(Reply::Allow { by, rules: Vec::new() }),
+        "s" | "session" if has_rules => Some(Reply::Allow { by, rules: question.rules.clone() }),
+        "a" | "always" if has_rules => {
+            match configuration::add_rules(directory, &question.rules) {
+                Ok(path) => output::message!("added to {}", output::home_path(&path)),
+                Err(failure) => output::error(&failure),
             }
-            "n" | "no" => {
-                let reason = if words.trim().is_empty() { "the user refused it" } else { words.trim() };
-                output::message!("refused");
-                return Reply::Deny { by, reason: reason.to_owned() };
-            }
-            "s" | "session" | "a" | "always" => output::message!("no rule can describe it; y or n?"),
-            _ => output::message!("not understood; {}", choices(has_rules)),
+            Some(Reply::Allow { by, rules: question.rules.clone() })
+        }
+        "n" | "no" => {
+            let reason = if words.trim().is_empty() { "the user refused it" } else { words.trim() };
+            output::message!("refused");
+            Some(Reply::Deny { by, reason: reason.to_owned() })
+        }
+        "s" | "session" | "a" | "always" => {
+            output::message!("no rule can describe it; y or n?");
+            None
+        }
+        _ => {
+            print_choices("not understood; ", has_rules);
+            None
         }
     }
 }
@@ -107,7 +130,7 @@ pub(crate) async fn confirm(question: &str) -> bool {
 /// Returns all that a call will do: the whole command, or the changes to a file.
 fn shown_text(question: &Question) -> String {
     let arguments = question.call.arguments.as_str().unwrap_or_default();
-    question.preview.clone().unwrap_or_else(|| whole_argument(arguments))
+    question.preview.clone().unwrap_or_else(|| whole_argument(&question.call.tool, arguments))
 }
 
 fn show(question: &Question, text: &str) {
@@ -122,17 +145,18 @@ fn show(question: &Question, text: &str) {
     if !rules.is_empty() {
         let subject = |rule: &Rule| one_line(rule.to_string().trim_start_matches("allow "));
         let rules: String = rules.iter().map(|rule| format!("\n  {}", subject(rule))).collect();
-        output::message!("s and a also allow later on:{rules}");
+        output::message!("s or a also allows from now on:{rules}");
     }
     // What was typed while the call was printed is no answer to the question.
     keyboard::discard_typed();
-    output::message!("allow it?  {}", choices(!rules.is_empty()));
+    print_choices("allow it?  ", !rules.is_empty());
 }
 
 /// Returns all that a call says: the command or the program as it is, and other arguments as JSON.
-fn whole_argument(arguments: &str) -> String {
-    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(arguments).ok();
-    let Some(mut object) = object else { return arguments.to_owned() };
+fn whole_argument(tool: &str, arguments: &str) -> String {
+    let Some(serde_json::Value::Object(mut object)) = builtin::arguments_of(tool, arguments) else {
+        return arguments.to_owned();
+    };
     let main = ["command", "code"].iter().find_map(|name| match object.remove(*name)? {
         serde_json::Value::String(text) => Some(text),
         _ => None,
@@ -145,11 +169,14 @@ fn whole_argument(arguments: &str) -> String {
     }
 }
 
-fn choices(has_rules: bool) -> &'static str {
-    match has_rules {
+/// Prints the answers that are understood, after these words.
+fn print_choices(words: &str, has_rules: bool) {
+    let choices = match has_rules {
         true => "y: once  s: in this session  a: always in this directory  n WHY: no",
         false => "y: yes  n WHY: no",
-    }
+    };
+    let lines = Line::from(format!("{words}{choices}")).wrap(output::columns(), &"  ".into());
+    lines.iter().for_each(|line| output::message!("{}", line.plain().trim_end()));
 }
 
 /// Reads a line from the terminal; none if there is none, or if the run is cancelled.

@@ -12,30 +12,36 @@ mod owner;
 #[cfg(not(unix))]
 #[path = "configuration/owner_unsupported.rs"]
 mod owner;
+mod parse;
+mod profiles;
+mod settings;
 mod trust;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rath::Sandbox;
 use rath::policy::{Mode, Permission, Rule};
 use rath::record::draw::{count, one_line};
 use rath::store::home_file_within_reach;
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
-use self::owner::is_of_others;
+use self::owner::create_private;
+use self::parse::{ConfigContent, Section, parse, wrong};
+use self::settings::only_for_users;
 use self::trust::{TrustedFiles, accept};
 use crate::output::{self, Exit, Failure};
 use crate::retention::GcRules;
 
 pub(crate) use self::mcp::{FileState, McpFile, McpFiles};
+pub(crate) use self::owner::{is_of_others, is_readable_by_others};
+pub(crate) use self::profiles::{AgentProfile, KeySource, MODEL_KINDS, ModelProfile};
+pub(crate) use self::settings::Settings;
 
 /// The largest configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
-/// The number of rules in one section.
-const MAX_RULES: usize = 1000;
 /// The file of a project.
 const PROJECT_FILE: &str = "rath.toml";
 
@@ -69,22 +75,6 @@ pub(crate) enum Trust {
     OnlyStricter,
 }
 
-/// The values of one section: those for all projects, or for one.
-#[derive(Debug, Default)]
-struct Section {
-    /// The directory of the project; none if the section is for all.
-    project: Option<PathBuf>,
-    mode: Option<Mode>,
-    rules: Vec<Rule>,
-}
-
-/// The values of a file.
-#[derive(Debug, Default)]
-struct ConfigContent {
-    sections: Vec<Section>,
-    gc: Option<GcRules>,
-}
-
 impl Permissions {
     /// Reads the configuration for tools that work in `directory`.
     pub(crate) fn read(directory: Option<&Path>) -> Result<Self, Failure> {
@@ -109,12 +99,13 @@ impl Permissions {
             let text = text?;
             let trust = if trusted.has(&path, &text) { Trust::Full } else { Trust::OnlyStricter };
             let source = ConfigFile { trust, path };
-            let ConfigContent { sections, gc } = parse(&source.path, &text)?;
+            // The other values are read with `Settings`.
+            let ConfigContent { sections, gc, settings: _ } = parse(&source.path, &text)?;
             if gc.is_some() {
-                return Err(wrong(&source.path, "only your own configuration can have `gc`"));
+                return Err(only_for_users(&source.path, "gc"));
             }
             if sections.iter().any(|section| section.project.is_some()) {
-                return Err(wrong(&source.path, "only your own configuration can have `projects`"));
+                return Err(only_for_users(&source.path, "projects"));
             }
             let prefix = prefix_in(source.path.parent(), directory).unwrap_or_default();
             permissions
@@ -226,7 +217,7 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// Reads a file; none if there is none.
-fn read_file(path: &Path) -> Result<Option<String>, Failure> {
+pub(crate) fn read_file(path: &Path) -> Result<Option<String>, Failure> {
     let cannot = |why: String| {
         let hint = "mend it, or move it away";
         Failure::new(format!("cannot read the configuration {}: {why}", output::path(path)), hint)
@@ -247,67 +238,6 @@ fn read_file(path: &Path) -> Result<Option<String>, Failure> {
         return Err(cannot("it has more than 1 MiB".to_owned()));
     }
     Ok(Some(text))
-}
-
-/// Returns a failure about the content of a configuration.
-fn wrong(path: &Path, why: &str) -> Failure {
-    let message = format!("the configuration {} is wrong: {}", output::path(path), one_line(why));
-    Failure::new(message, "`rath config --help` shows the format").with_exit(Exit::Usage)
-}
-
-/// Reads the values of a file. What it does not know is an error: a misspelt rule would not be in force.
-fn parse(path: &Path, text: &str) -> Result<ConfigContent, Failure> {
-    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        let line = error.span().map(|span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
-        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        wrong(path, &format!("{line}{}", error.message()))
-    })?;
-    let (mut sections, mut gc) = (Vec::new(), None);
-    for (name, item) in document.iter() {
-        let table = item.as_table_like().ok_or_else(|| wrong(path, &format!("`{name}` is not a section")))?;
-        match name {
-            "permissions" => sections.push(parse_section(None, table).map_err(|why| wrong(path, &why))?),
-            "projects" => {
-                for (project, item) in table.iter() {
-                    let not_section = || wrong(path, &format!("`projects.{project:?}` is not a section"));
-                    let table = item.as_table_like().ok_or_else(not_section)?;
-                    if !Path::new(project).is_absolute() {
-                        return Err(wrong(path, &format!("`{project}` in `projects` is not an absolute path")));
-                    }
-                    sections.push(parse_section(Some(project.into()), table).map_err(|why| wrong(path, &why))?);
-                }
-            }
-            "gc" => gc = Some(GcRules::parse(table).map_err(|why| wrong(path, &format!("gc: {why}")))?),
-            other => return Err(wrong(path, &format!("unknown section `{other}`; known: permissions, projects, gc"))),
-        }
-    }
-    // What is for one project comes after what is for all, and replaces the mode.
-    sections.sort_by_key(|section| section.project.as_ref().map(|project| project.components().count()));
-    Ok(ConfigContent { sections, gc })
-}
-
-fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Section, String> {
-    let mut section = Section { project, ..Section::default() };
-    for (name, value) in table.iter() {
-        let permission = match name {
-            "mode" => {
-                section.mode = Some(value.as_str().ok_or("`mode` is not a text")?.parse()?);
-                continue;
-            }
-            "allow" => Permission::Allow,
-            "ask" => Permission::Ask,
-            "deny" => Permission::Deny,
-            other => return Err(format!("unknown name `{other}`; known: mode, allow, ask, deny")),
-        };
-        for rule in value.as_array().ok_or_else(|| format!("`{name}` is not a list of rules"))? {
-            let rule = rule.as_str().ok_or_else(|| format!("a rule in `{name}` is not a text"))?;
-            section.rules.push(Rule::new(permission, rule).map_err(|error| error.to_string())?);
-            if section.rules.len() > MAX_RULES {
-                return Err(format!("there are more than {MAX_RULES} rules"));
-            }
-        }
-    }
-    Ok(section)
 }
 
 /// Says which rules have no effect because their path begins at the root of the machine, or leads through a link: a rule that
@@ -391,13 +321,22 @@ pub(crate) fn add_rules(directory: &Path, rules: &[Rule]) -> Result<PathBuf, Fai
 
 /// Replaces a file of the user's configuration.
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    replace_file(path, text, |temporary| fs::File::create(temporary))
+}
+
+/// Replaces a file of the user's configuration that only the user can read.
+pub(crate) fn write_private_file(path: &Path, text: &str) -> Result<(), Failure> {
+    replace_file(path, text, create_private)
+}
+
+fn replace_file(path: &Path, text: &str, create: fn(&Path) -> io::Result<fs::File>) -> Result<(), Failure> {
     let write = || -> io::Result<()> {
         // A link is followed: people keep their configuration elsewhere and link it.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let directory = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory)?;
         let temporary = path.with_extension(format!("{}.new", std::process::id()));
-        fs::write(&temporary, text)?;
+        create(&temporary)?.write_all(text.as_bytes())?;
         fs::rename(&temporary, &path).inspect_err(|_| _ = fs::remove_file(&temporary))
     };
     write().map_err(|error| {

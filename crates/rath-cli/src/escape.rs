@@ -6,8 +6,8 @@ use rath::record::draw::is_visible;
 use serde_json::ser::Formatter;
 
 /// The escape sequences of this program's styles, and of its help.
-const OWN_STYLES: [&str; 8] =
-    ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[4m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"];
+const OWN_STYLES: [&str; 10] =
+    ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[4m", "\x1b[9m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"];
 
 /// A writer that escapes what a terminal would not show: control characters, marks that change the direction of text,
 /// characters without width, and bytes that are not UTF-8. Line breaks and tabs pass.
@@ -112,6 +112,10 @@ pub(crate) struct VisibleJson;
 
 impl Formatter for VisibleJson {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        // Nearly all texts.
+        if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return out.write_all(fragment.as_bytes());
+        }
         let mut visible = 0;
         let mut previous = None;
         for (at, c) in fragment.char_indices() {
@@ -137,6 +141,9 @@ impl Formatter for VisibleJson {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use anstyle::{AnsiColor, Style};
     use serde::Serialize;
 
     use super::*;
@@ -181,6 +188,62 @@ mod tests {
             }
         }
         assert_eq!(escaped(b"\x1b[3", 1), "\\u{1b}[3", "a style that is not completed");
+    }
+
+    #[test]
+    fn every_style_that_the_program_names_passes() {
+        use AnsiColor::*;
+        let plain = Style::new();
+        let effects = [
+            ("bold()", plain.bold()),
+            ("dimmed()", plain.dimmed()),
+            ("italic()", plain.italic()),
+            ("underline()", plain.underline()),
+            ("blink()", plain.blink()),
+            ("invert()", plain.invert()),
+            ("strikethrough()", plain.strikethrough()),
+        ];
+        let colors = [
+            Black,
+            Red,
+            Green,
+            Yellow,
+            Blue,
+            Magenta,
+            Cyan,
+            White,
+            BrightBlack,
+            BrightRed,
+            BrightGreen,
+            BrightYellow,
+            BrightBlue,
+            BrightMagenta,
+            BrightCyan,
+            BrightWhite,
+        ];
+        let colors = colors.map(|color| (format!("AnsiColor::{color:?}."), color.on_default()));
+        let effects = effects.map(|(name, style)| (format!(".{name}"), style));
+        let source = source_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let named: Vec<_> = effects.into_iter().chain(colors).filter(|(name, _)| source.contains(name)).collect();
+        assert!(named.len() > 5, "{named:?}");
+        for (name, style) in named {
+            let text = format!("{style}text{style:#}");
+            assert_eq!(escaped(text.as_bytes(), 1), text, "{name} is missing in OWN_STYLES");
+        }
+        for other in ["RgbColor", "Ansi256Color", "bg_color("] {
+            assert!(!source.contains(other), "{other} is missing in OWN_STYLES");
+        }
+    }
+
+    /// Returns the source of the program without that of this file.
+    fn source_in(directory: &Path) -> String {
+        let entries = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let files = entries.filter(|path| !path.ends_with("src/escape.rs"));
+        let texts = files.map(|path| match path.is_dir() {
+            true => source_in(&path),
+            false => std::fs::read_to_string(&path).unwrap_or_default(),
+        });
+        texts.collect()
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::agent::session_of;
 use crate::changed_files::shorten_list;
+use crate::hints;
 use crate::json::StepJson;
 use crate::output::{self, BRANCH};
 
@@ -41,7 +42,7 @@ impl EventPrinter {
             }
             EventKind::Turn { .. } => self.end_line(),
             EventKind::ToolStarted(call) => {
-                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+                let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
                 self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
             }
             EventKind::Step(step) => self.step(step.chunk()),
@@ -58,7 +59,7 @@ impl EventPrinter {
             Chunk::Assistant(answer) => self.calls = answer.calls.clone(),
             Chunk::Denied(Denied { call, rule: Some(rule), .. }) => {
                 let Some(call) = self.calls.iter().find(|known| known.id == *call) else { return Ok(()) };
-                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+                let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
                 let (tool, rule) = (preview(&call.tool), preview(rule));
                 return self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}: refused ({rule})"));
             }
@@ -77,7 +78,15 @@ impl EventPrinter {
             let output = result.output.as_str().unwrap_or_default();
             let why = output.strip_prefix(outcome).unwrap_or(output).trim_start_matches(':').trim();
             let why = if why.is_empty() { String::new() } else { format!(": {}", preview(why)) };
-            self.note(&format!("{BRANCH}{tool}{BRANCH:#} {outcome}{why}"))?;
+            // A call that was not understood is never started, so its argument was not printed before.
+            let argument = match result.outcome {
+                Outcome::UnknownTool | Outcome::BadJson | Outcome::BadArguments => {
+                    let arguments = call.arguments.as_str().unwrap_or_default();
+                    format!("{}: ", output::main_argument(&call.tool, arguments))
+                }
+                _ => String::new(),
+            };
+            self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}{outcome}{why}"))?;
         }
         if !result.put_back.is_empty() {
             let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
@@ -118,7 +127,7 @@ impl EventPrinter {
                 json!({"event": "done", "session": id, "head": head, "text": session.text(), "usage": session.usage()})
             }
             Err(error) => {
-                json!({"event": "error", "session": id, "message": error.message(), "hint": error.hint()})
+                json!({"event": "error", "session": id, "message": error.message(), "hint": hints::hint(error)})
             }
         };
         output::data(|out| output::json_line(out, &last))

@@ -2,14 +2,18 @@
 
 mod text;
 
+use std::collections::HashSet;
+
 use rath::chunk::{Call, Choice, Chunk, Effect, Finish, MemoryEvent, Verdict};
 use rath::provider::{Money, Prices};
-use rath::record::draw::{self, BranchNames, preview};
+use rath::record::draw::{self, BranchNames, EntryKind, preview};
 use rath::record::lineage::Lineage;
 use rath::record::{BranchId, Digest, Record, Step};
 use rath::view::{self, CallResult, Freshness, Message};
 use rath::{CallId, Session, StepId, Usage};
 use serde::{Serialize, Serializer};
+
+use crate::commands::log::Turn;
 
 /// The answers about a step.
 ///
@@ -21,6 +25,9 @@ pub(crate) struct Explanation {
     headline: String,
     branch: BranchId,
     branch_name: String,
+    /// The turn that is explained; none if one step is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<ExplainedTurn>,
     /// The module that appended the step.
     by: Option<String>,
     at: Option<String>,
@@ -39,6 +46,19 @@ pub(crate) struct Explanation {
     routes: Vec<RouteChoice>,
     checks: Vec<CheckState>,
     cost: CostToStep,
+}
+
+/// A message of the user and all that followed it.
+#[derive(Serialize)]
+struct ExplainedTurn {
+    first: StepId,
+    last: StepId,
+    steps: usize,
+    /// The beginning of the user's message.
+    said: Option<String>,
+    /// The calls by tool and the number of changed files, as in the log.
+    summary: String,
+    usage: Usage,
 }
 
 /// A call, and the reason why it was made or not.
@@ -174,10 +194,32 @@ fn as_dollars<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_f64(money.as_dollars())
 }
 
+/// Explains the newest turn by its newest answer, with the changes of all its calls.
+///
+/// Returns none if there is no turn.
+pub(crate) fn explain_newest_turn(lineage: &Lineage, prices: &Prices) -> Option<Explanation> {
+    let entries = draw::entries(lineage);
+    let entry = entries.iter().rev().find(|entry| entry.kind == EntryKind::Turn)?;
+    let is_answer = |step: &&&Step| matches!(step.chunk(), Chunk::Assistant(_));
+    let answer = entry.steps.iter().rev().find(is_answer).unwrap_or(entry.steps.last()?);
+    let turn = Turn::of(&entry.steps);
+    let usages = entry.steps.iter().filter_map(|step| step.stamp().usage);
+    let explained = ExplainedTurn {
+        first: entry.steps.first()?.id(),
+        last: entry.newest().id(),
+        steps: entry.steps.len(),
+        said: turn.said(usize::MAX),
+        summary: turn.folded().into_iter().next().unwrap_or_default(),
+        usage: usages.fold(Usage::default(), |sum, usage| sum + usage),
+    };
+    let changes = entry.steps.iter().flat_map(|step| changes_by(step)).collect();
+    Some(Explanation { turn: Some(explained), changes, ..explain(answer, lineage, prices) })
+}
+
 /// Explains a step. `lineage` has the names of the branches, and the results of calls that came after the step.
 pub(crate) fn explain(step: &Step, lineage: &Lineage, prices: &Prices) -> Explanation {
     let (record, names) = (Record::at(step.clone()), BranchNames::new(lineage));
-    let call_id = call_of(step.chunk());
+    let call_id = step.chunk().call();
     let found = call_id.and_then(|id| find_answer(&record, id));
     let answer = match step.chunk() {
         Chunk::Assistant(_) => Some(step),
@@ -195,6 +237,7 @@ pub(crate) fn explain(step: &Step, lineage: &Lineage, prices: &Prices) -> Explan
         headline: draw::headline(step),
         branch: stamp.branch,
         branch_name: names.name_of_step(step).to_owned(),
+        turn: None,
         by: stamp.by.as_deref().map(str::to_owned),
         at: stamp.at.map(crate::output::time),
         call: found.map(|(call, _)| CallOfStep::new(call, &record)),
@@ -208,18 +251,6 @@ pub(crate) fn explain(step: &Step, lineage: &Lineage, prices: &Prices) -> Explan
         routes: routes(&record),
         checks: checks(&record),
         cost: CostToStep::new(&record, &names, prices),
-    }
-}
-
-/// Returns the call that a step is about.
-fn call_of(chunk: &Chunk) -> Option<&CallId> {
-    match chunk {
-        Chunk::ToolStarted(it) => Some(&it.call),
-        Chunk::ToolResult(it) => Some(&it.call),
-        Chunk::Asked(it) => Some(&it.call),
-        Chunk::Approved(it) => Some(&it.call),
-        Chunk::Denied(it) => Some(&it.call),
-        _ => None,
     }
 }
 
@@ -305,23 +336,26 @@ fn text_preview(text: &rath::Text) -> String {
 
 /// Returns the changes of files by a step: for an answer, those that its calls made later.
 fn changes(step: &Step, lineage: &Lineage) -> Vec<FileChange> {
-    let changes_of = |step: &Step| {
-        let call = view::find_call(step).map(|(call, _)| call);
-        let change = |effect: &Effect| FileChange {
-            effect: effect.clone(),
-            step: step.id(),
-            call: call.map(|call| call.id.clone()),
-            tool: call.map(|call| call.tool.to_string()),
-        };
-        step.chunk().effects().iter().map(change).collect::<Vec<_>>()
-    };
     if !matches!(step.chunk(), Chunk::Assistant(answer) if !answer.calls.is_empty()) {
-        return changes_of(step);
+        return changes_by(step);
     }
     let is_of_step = |result: &Step| view::find_call(result).is_some_and(|(_, answer)| answer.id() == step.id());
     let later = lineage.descendants(step.id());
     let results = later.into_iter().filter(|later| matches!(later.chunk(), Chunk::ToolResult(_)));
-    results.filter(|result| is_of_step(result)).flat_map(changes_of).collect()
+    results.filter(|result| is_of_step(result)).flat_map(changes_by).collect()
+}
+
+/// Returns the changes of files that a step recorded.
+fn changes_by(step: &Step) -> Vec<FileChange> {
+    let effects = step.chunk().effects();
+    let call = if effects.is_empty() { None } else { view::find_call(step).map(|(call, _)| call) };
+    let change = |effect: &Effect| FileChange {
+        effect: effect.clone(),
+        step: step.id(),
+        call: call.map(|call| call.id.clone()),
+        tool: call.map(|call| call.tool.to_string()),
+    };
+    effects.iter().map(change).collect()
 }
 
 impl FilesSource {
@@ -335,6 +369,7 @@ impl FilesSource {
 }
 
 fn memory_uses(record: &Record, seen: &SeenContext) -> Vec<MemoryUse> {
+    let seen: HashSet<StepId> = seen.messages.iter().map(|message| message.step).collect();
     let uses = record.steps().into_iter().filter_map(|step| {
         let Chunk::Memory(memory) = step.chunk() else { return None };
         let (operation, text, notes) = match &memory.event {
@@ -344,7 +379,7 @@ fn memory_uses(record: &Record, seen: &SeenContext) -> Vec<MemoryUse> {
             MemoryEvent::Forget { entries } => ("forget", None, entries.len()),
             _ => return None,
         };
-        let is_seen = seen.messages.iter().any(|message| message.step == step.id());
+        let is_seen = seen.contains(&step.id());
         Some(MemoryUse { step: step.id(), memory: memory.memory.clone(), operation, text, notes, is_seen })
     });
     uses.collect()

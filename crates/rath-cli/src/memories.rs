@@ -21,8 +21,11 @@ const DEFAULT_MEMORY: &str = "local:.rath/memory";
 /// The file of a memory in its directory.
 const MEMORY_FILE: &str = "notes.db";
 
-/// The fewest characters by which a note or a session is found.
+/// The fewest characters by which a session is found.
 const MIN_PREFIX: usize = 4;
+
+/// The number of notes that are named if several begin with a text.
+const MAX_CANDIDATES: usize = 8;
 
 /// The number of notes that are read at once.
 const PAGE: usize = 1000;
@@ -94,7 +97,7 @@ impl MemoryArg {
 }
 
 /// The option that names a model for vectors.
-#[derive(clap::Args, Default)]
+#[derive(clap::Args, Default, Clone)]
 pub(crate) struct EmbeddingsArg {
     /// Find notes by their meaning too, by vectors of this model, such as openai:text-embedding-3-small
     ///
@@ -142,7 +145,7 @@ async fn open_with_vectors(uri: &str, model: &str) -> Result<LocalMemory, Failur
         return Err(failure.with_exit(Exit::Usage));
     };
     let embedder = Embedder::open(model)?;
-    Ok(LocalMemory::open(directory).await?.embedder(embedder))
+    Ok(LocalMemory::open(directory).await?.embedder(embedder).hide(output::secrets()))
 }
 
 /// Opens the memory of an agent whose tools work in `directory`, and creates it if it does not exist.
@@ -184,7 +187,7 @@ pub(crate) enum FoundNote {
     Forgotten(NoteId, Timestamp),
 }
 
-/// Finds a note by its id, or by the first digits of it.
+/// Finds a note by its id, or by the beginning of what is shown of it.
 pub(crate) async fn find_note(memory: &Memory, wanted: &str, option: &str) -> Result<FoundNote, Failure> {
     let usage = |message| {
         let hint = format!("`rath memory ls{option}` lists the notes");
@@ -196,25 +199,29 @@ pub(crate) async fn find_note(memory: &Memory, wanted: &str, option: &str) -> Re
         Lookup::Forgotten(at) => return Ok(FoundNote::Forgotten(id, Timestamp(at))),
         Lookup::Unknown => {}
     }
-    let (mut first, mut others) = (None, Vec::new());
-    if wanted.len() >= MIN_PREFIX {
-        each_note(memory, &[], |note| match (note.id.as_str().starts_with(wanted), &first) {
-            (false, _) => {}
-            (true, None) => first = Some(note),
-            (true, Some(_)) => others.push(note.id),
-        })
-        .await?;
-    }
-    match (first, others.first()) {
-        (Some(note), None) => Ok(FoundNote::Note(Box::new(note))),
-        (Some(one), Some(two)) => {
-            let (wanted, one, two) = (one_line(wanted), one_line(one.id.as_str()), one_line(two.as_str()));
-            Err(Failure::new(format!("several notes begin with `{wanted}`: {one}, {two}, .."), "give more digits"))
+    let mut found = Vec::new();
+    each_note(memory, &[], |note| {
+        // An id with invisible characters is shown with escapes.
+        if note.id.as_str().starts_with(wanted) || one_line(note.id.as_str()).starts_with(wanted) {
+            found.push(note);
         }
-        (None, _) => {
+    })
+    .await?;
+    match found.len() {
+        0 => {
             let message = format!("there is no note `{}`", one_line(wanted));
             let list = format!("`rath memory ls{option}` lists the notes");
             Err(Failure::new(message, format!("{list}; one that was forgotten is known by its whole id only")))
+        }
+        1 => Ok(FoundNote::Note(Box::new(found.remove(0)))),
+        number => {
+            let shown = found.iter().take(MAX_CANDIDATES).map(|note| one_line(note.id.as_str())).collect::<Vec<_>>();
+            let more = match number.saturating_sub(MAX_CANDIDATES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let message = format!("several notes begin with `{}`: {}{more}", one_line(wanted), shown.join(", "));
+            Err(Failure::new(message, "write more of the id"))
         }
     }
 }
@@ -259,7 +266,8 @@ pub(crate) fn line_with_mark(before: &str, mark: &str, note: &Note) -> String {
     let day = Some(note.at).filter(|at| *at != 0).map(|at| output::day(Timestamp(at))).unwrap_or_default();
     let speaker = note.said_by.as_ref().map(|speaker| format!("{}: ", shorten(speaker, 20))).unwrap_or_default();
     let used = before.chars().count() + SHORT_ID_DIGITS + 2 + 10 + 2;
-    let text = shorten(&format!("{mark}{speaker}{}", note.text), COLUMNS.saturating_sub(used));
+    let damaged = if note.is_damaged { "damaged: " } else { "" };
+    let text = shorten(&format!("{damaged}{mark}{speaker}{}", note.text), COLUMNS.saturating_sub(used));
     format!("{before}{}  {day:<10}  {text}", short_id(&note.id))
 }
 
@@ -309,6 +317,9 @@ pub(crate) struct NoteJson {
     /// The session and the step that `rath show` opens. They are printed, and follow from the rest.
     #[serde(rename = "from", skip_serializing)]
     _from: Option<IgnoredAny>,
+    /// A part of the note could not be read. It is printed, and a note that is imported is whole.
+    #[serde(rename = "damaged", skip_serializing)]
+    _damaged: Option<IgnoredAny>,
 }
 
 /// The session and the steps that a note came from.
@@ -335,6 +346,7 @@ impl NoteJson {
             replaces: note.replaces.as_ref().map(NoteId::to_string),
             source: source.map(|it| SourceJson { session: it.session.clone(), steps: it.steps.clone() }),
             _from: None,
+            _damaged: None,
         }
     }
 

@@ -3,6 +3,14 @@
 //! Nothing else prints: what others wrote (a model, a server, a session file, the name of a file) must not control a terminal,
 //! and a secret must not be seen on one.
 
+#[cfg(unix)]
+mod columns;
+#[cfg(not(unix))]
+#[path = "output/columns_unsupported.rs"]
+mod columns;
+pub(crate) mod pager;
+pub(crate) mod patch;
+
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,16 +21,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anstyle::{AnsiColor, Style};
 use rath::record::draw::{is_visible, one_line, preview, printable};
 use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
+use rath::tool::builtin;
 use rath::{ErrorKind, Secrets};
 
 use crate::agent;
 use crate::escape::{EscapingWriter, VisibleJson};
 use crate::hidden::HidingWriter;
+use crate::hints;
+use crate::styled::Line;
+use crate::terminal;
+use crate::usage;
 
 /// The style of step ids.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
 /// The style of branch and tool names.
 pub(crate) const BRANCH: Style = AnsiColor::Cyan.on_default();
+/// The style of what is read second.
+pub(crate) const FAINT: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
@@ -32,6 +47,11 @@ static SECRETS: LazyLock<Secrets> = LazyLock::new(agent::secrets);
 /// Returns true if a text has secrets, which are not printed.
 pub(crate) fn has_secrets(text: &str) -> bool {
     SECRETS.hide(text).is_some()
+}
+
+/// Returns the secrets of the user.
+pub(crate) fn secrets() -> &'static Secrets {
+    &SECRETS
 }
 
 /// Hides the secrets of the user in a text.
@@ -76,18 +96,18 @@ Exit codes:
   4    waiting for your decision
   130  interrupted";
 
-/// The reason why a command failed, with hints and an exit status.
+/// The reason why a command failed, what to do, and an exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) message: String,
-    hints: Vec<String>,
+    hint: String,
     pub(crate) exit: Exit,
 }
 
 impl Failure {
     /// Returns a failure that says what is wrong and what to do.
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Failure { message: message.into(), hints: vec![hint.into()], exit: Exit::Failure }
+        Failure { message: message.into(), hint: hint.into(), exit: Exit::Failure }
     }
 
     /// Sets the exit status.
@@ -95,19 +115,14 @@ impl Failure {
         Failure { exit, ..self }
     }
 
-    /// Replaces the hints.
+    /// Replaces the hint.
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
-        Failure { hints: vec![hint.into()], ..self }
+        Failure { hint: hint.into(), ..self }
     }
 
-    /// Adds a hint after those that are there.
-    pub(crate) fn add_hint(mut self, hint: &str) -> Self {
-        self.hints.push(hint.to_owned());
-        self
-    }
-
-    pub(crate) fn has_hint(&self) -> bool {
-        !self.hints.is_empty()
+    /// Adds to the hint.
+    pub(crate) fn add_hint(self, more: &str) -> Self {
+        Failure { hint: format!("{}; {more}", self.hint), ..self }
     }
 }
 
@@ -123,7 +138,7 @@ impl From<rath::Error> for Failure {
             let hint = "`rath adopt` takes over a session that others made; `rath adopt --help` tells how";
             return Failure::new(error.message(), hint).with_exit(exit);
         }
-        Failure { message: error.message(), hints: error.hint().map(str::to_owned).into_iter().collect(), exit }
+        Failure { message: error.message(), hint: hints::hint(&error), exit }
     }
 }
 
@@ -153,14 +168,14 @@ impl From<rath::store::StoreError> for Failure {
 
 impl From<rath_mcp::Error> for Failure {
     fn from(error: rath_mcp::Error) -> Self {
-        let hints = error.hint().map(str::to_owned).into_iter().collect();
-        Failure { message: error.message(), hints, exit: Exit::Failure }
+        let hint = error.hint().unwrap_or("`rath mcp ls` shows the servers, and what is wrong with them");
+        Failure::new(error.message(), hint)
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Failure { message: format!("cannot write the output: {error}"), hints: Vec::new(), exit: Exit::Failure }
+        Failure::new(format!("cannot write the output: {error}"), "see if there is space, and if you may write there")
     }
 }
 
@@ -169,7 +184,7 @@ impl fmt::Display for Failure {
         // A line of a message that a server wrote must not look like a hint.
         let indented = |text: &str| printable(text.trim_end()).replace('\n', "\n  ");
         f.write_str(&indented(&self.message))?;
-        self.hints.iter().try_for_each(|hint| write!(f, "\nhint: {}", indented(hint)))
+        write!(f, "\nhint: {}", indented(&self.hint))
     }
 }
 
@@ -178,14 +193,15 @@ pub(crate) type CommandResult = Result<Exit, Failure>;
 
 /// Calls `write` with the standard output, for text that may be coloured.
 pub(crate) fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    write_escaped(EscapingWriter::with_styles(anstream::stdout().lock()), write)
+    terminal::around(|| write_escaped(EscapingWriter::with_styles(anstream::stdout().lock()), write))
 }
 
 /// Calls `write` with the standard output, for data. Data arrives byte for byte, except on a terminal.
 pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let out = io::stdout().lock();
     if out.is_terminal() {
-        return write_escaped(EscapingWriter::without_styles(out), write);
+        drop(out);
+        return terminal::around(|| write_escaped(EscapingWriter::without_styles(io::stdout().lock()), write));
     }
     let mut out = io::BufWriter::new(out);
     unless_closed(write(&mut out).and_then(|()| out.flush()))
@@ -260,6 +276,11 @@ pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// Returns true if a person can hold a conversation: they type and read at one terminal.
+pub(crate) fn is_conversational() -> bool {
+    is_interactive() && io::stdout().is_terminal()
+}
+
 /// Writes one JSON line, without secrets.
 pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
     let mut line = Vec::new();
@@ -276,7 +297,8 @@ pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> i
 /// Prints a message on stderr, with a line break.
 pub(crate) fn print_message(text: impl fmt::Display) {
     // Nobody reads messages if stderr is closed.
-    let _ = write_escaped(EscapingWriter::with_styles(anstream::stderr().lock()), |out| writeln!(out, "{text}"));
+    let print = || write_escaped(EscapingWriter::with_styles(anstream::stderr().lock()), |out| writeln!(out, "{text}"));
+    let _ = terminal::around(print);
 }
 
 /// Prints a text on stderr, without a line break.
@@ -289,6 +311,29 @@ macro_rules! message {
     ($($part:tt)*) => { $crate::output::print_message(format_args!($($part)*)) };
 }
 pub(crate) use message;
+
+/// Moves the cursor of the terminal and draws there, with the sequences of this program alone. Texts come from [`shown`].
+pub(crate) fn control(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
+    let mut sequences = Vec::new();
+    write(&mut sequences)?;
+    let mut out = io::stdout().lock();
+    out.write_all(&sequences)?;
+    out.flush()
+}
+
+/// Returns true if the terminal shows colours.
+pub(crate) fn has_colour() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Returns a line as it is printed, for a place on the terminal: escaped, without secrets, in colours if the terminal has them.
+pub(crate) fn shown(line: &Line) -> String {
+    let text = if has_colour() { line.styled() } else { line.plain() };
+    let mut escaped = Vec::new();
+    // Nothing fails in memory.
+    let _ = write_escaped(EscapingWriter::with_styles(&mut escaped), |out| write!(out, "{text}"));
+    String::from_utf8_lossy(&escaped).into_owned()
+}
 
 /// Prints an error on stderr.
 pub(crate) fn error(failure: &Failure) {
@@ -306,12 +351,17 @@ pub(crate) fn warning(text: &str) {
 }
 
 /// Prints help, the version, or an error in the command line, and returns the exit status.
-pub(crate) fn usage(error: &clap::Error) -> Exit {
-    let shown = error.render();
-    if error.use_stderr() {
-        print_message(shown.ansi().to_string().trim_end());
-        return Exit::Usage;
+pub(crate) fn usage<'a>(
+    problem: &clap::Error,
+    program: &clap::Command,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Exit {
+    if problem.use_stderr() {
+        let failure = usage::failure(problem, program, words);
+        error(&failure);
+        return failure.exit;
     }
+    let shown = problem.render();
     match text(|out| write!(out, "{}", shown.ansi())) {
         Ok(()) => Exit::Success,
         Err(_) => Exit::Failure,
@@ -365,11 +415,8 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// Returns the main argument of a tool call on one line; all arguments, as JSON, where none is the main one.
-pub(crate) fn main_argument(arguments: &str) -> String {
-    const MAIN: [&str; 3] = ["command", "pattern", "path"];
-    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(arguments).ok();
-    let main = object.as_ref().and_then(|object| MAIN.iter().find_map(|name| object.get(*name)?.as_str()));
-    preview(main.unwrap_or(arguments))
+pub(crate) fn main_argument(tool: &str, arguments: &str) -> String {
+    preview(builtin::main_argument(tool, arguments).as_deref().unwrap_or(arguments))
 }
 
 /// Returns a number with commas between groups of three digits.
@@ -417,9 +464,78 @@ pub(crate) fn recent(at: Timestamp) -> String {
     }
 }
 
+/// The width of text that is not shown in a terminal.
+const COLUMNS: usize = 80;
+/// The narrowest terminal that text is fitted to.
+const MIN_COLUMNS: usize = 40;
+
+/// Returns true if the output goes to a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Returns the number of columns that a line may take.
+pub(crate) fn columns() -> usize {
+    terminal_columns().unwrap_or(COLUMNS).max(MIN_COLUMNS)
+}
+
+/// Returns the number of columns of the terminal; none if it does not tell.
+pub(crate) fn terminal_columns() -> Option<usize> {
+    columns::of_terminal(io::stdout())
+}
+
+/// Calls `write` with a writer for text that another program shows on the terminal, as [`text`] prints it.
+fn styled_text(
+    out: &mut (dyn Write + 'static),
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    match anstream::AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => {
+            write_escaped(EscapingWriter::with_styles(anstream::StripStream::new(out)), write)
+        }
+        _ => write_escaped(EscapingWriter::with_styles(out), write),
+    }
+}
+
+/// Returns a text without this program's styles.
+pub(crate) fn without_styles(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+/// Returns the time since a moment in few columns: `now`, `5m ago`, `3h ago`, `12d ago`, `1y ago`.
+pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
+    const UNITS: [(i64, &str); 5] = [(365 * 86_400, "y"), (7 * 86_400, "w"), (86_400, "d"), (3600, "h"), (60, "m")];
+    let seconds = now.0.saturating_sub(at.0) / 1_000_000;
+    // One week is clearer in days.
+    let unit = UNITS.iter().find(|(length, name)| seconds >= length * if *name == "w" { 2 } else { 1 });
+    match unit {
+        Some((length, name)) => format!("{}{name} ago", seconds / length),
+        None => "now".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_has_one_unit() {
+        let day = 86_400;
+        for (seconds, expected) in [
+            (-5, "now"),
+            (59, "now"),
+            (60, "1m ago"),
+            (3599, "59m ago"),
+            (3600, "1h ago"),
+            (day, "1d ago"),
+            (13 * day, "13d ago"),
+            (14 * day, "2w ago"),
+            (364 * day, "52w ago"),
+            (365 * day, "1y ago"),
+        ] {
+            assert_eq!(age(Timestamp(0), Timestamp(seconds * 1_000_000)), expected);
+        }
+    }
 
     #[test]
     fn a_quoted_word_is_one_visible_line() {

@@ -1,5 +1,7 @@
 //! Finding and reading the session that an argument names: a session file, or a session in a store.
 
+mod names;
+
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -8,26 +10,63 @@ use rath::record::codec::{Ending, Report};
 use rath::record::draw::{count, one_line, preview};
 use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
-use rath::store::{BranchSummary, Create, Damage, Registry, StoreError, StoreErrorKind};
+use rath::store::{BranchSummary, Create, Damage, Registry, StoreError};
 use rath::turn::Next;
 use rath::{BranchId, ErrorKind, Resumed, Session, SessionFile, Store, view};
 
 use crate::agent::{anyway_options, secrets};
+use crate::configuration;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 
-/// The store that is used where none is named.
-pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
+pub(crate) use self::names::find_branch;
+use self::names::{hint_list, tips};
 
-/// The directory in whose `.rath` the files of imported sessions are.
-pub(crate) const FILES_DIR: &str = ".";
+/// The store that is used where none is named. It is in the current directory, or in one above it: see [`store_directory`].
+pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
+/// The name of the newest session.
+pub(crate) const NEWEST: &str = "@";
+const DEFAULT_STORE_FILE: &str = ".rath/rath.db";
+
+/// Returns the directory whose `.rath` has the default store, and the files of imported sessions: the current directory, or else the
+/// nearest one above it that has a store, up to the repository. A store of another user is passed over.
+pub(crate) fn store_directory() -> PathBuf {
+    let here = PathBuf::from(".");
+    let Ok(current) = std::env::current_dir() else { return here };
+    for directory in current.ancestors() {
+        let file = directory.join(DEFAULT_STORE_FILE);
+        if file.is_file() && !configuration::is_of_others(&file, &current) {
+            return if directory == current { here } else { directory.to_owned() };
+        }
+        // A project ends at its repository.
+        if directory.join(".git").exists() {
+            break;
+        }
+    }
+    here
+}
 
 /// The option that names a store.
 #[derive(clap::Args, Clone)]
 pub(crate) struct StoreArg {
     /// The store of sessions: sqlite:PATH, jsonl:DIRECTORY or memory:
-    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE, value_parser = parse_store)]
     store: String,
+}
+
+/// The kinds of store, without that of one session.
+const STORE_KINDS: [&str; 3] = ["sqlite", "jsonl", "memory"];
+
+/// Reads the URI of a store.
+pub(crate) fn parse_store(uri: &str) -> Result<String, String> {
+    match uri.split_once(':') {
+        Some((kind, _)) if STORE_KINDS.contains(&kind) => Ok(uri.to_owned()),
+        Some(("file", path)) => {
+            let path = output::quote(path);
+            Err(format!("a session file is named by its path, {path}, in place of the session"))
+        }
+        _ => Err("wanted sqlite:PATH, jsonl:DIRECTORY or memory:".to_owned()),
+    }
 }
 
 impl StoreArg {
@@ -44,6 +83,11 @@ impl StoreArg {
     /// Opens the store, which has to exist, for a server: the caller closes it.
     pub(crate) async fn open_for_server(&self) -> Result<Store, StoreError> {
         open_store(&self.store, Create::Never).await
+    }
+
+    /// Returns the URI of the store.
+    pub(crate) fn uri(&self) -> &str {
+        &self.store
     }
 
     /// Returns true if this is the store with that URI.
@@ -89,12 +133,11 @@ pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
 
 /// Opens the store at `uri`, which the caller closes.
 async fn open_store(uri: &str, create: Create) -> Result<Store, StoreError> {
+    let above = Some(store_directory()).filter(|directory| uri == DEFAULT_STORE && directory != Path::new("."));
+    let uri =
+        &*above.map_or(uri.to_owned(), |directory| format!("sqlite:{}", directory.join(DEFAULT_STORE_FILE).display()));
     let opened = Registry::new().open_as(uri, create).await;
-    let store = opened.map_err(|error| match uri.strip_prefix("file:") {
-        Some(_) => error.with_hint("name a session file by its path, in place of the session"),
-        None => error,
-    })?;
-    Ok(store.hiding(&secrets()).sandboxes(sandboxes::kinds()))
+    Ok(opened?.hiding(&secrets()).sandboxes(sandboxes::kinds()))
 }
 
 /// Returns the problem with the user's key, if sessions cannot be signed with it: they would be guests later.
@@ -107,8 +150,8 @@ pub(crate) fn key_problem() -> Option<Failure> {
 /// The arguments that name a session in a store or a session file.
 #[derive(clap::Args)]
 pub(crate) struct SessionArg {
-    /// A session in the store (the first or last digits of its id, or the first digits of its newest step), or a
-    /// session file
+    /// A session: the first digits of its id, a title, `@` for the newest, `@-1` for the one before it, or a session file
+    #[arg(default_value = NEWEST)]
     session: String,
     #[command(flatten)]
     store: StoreArg,
@@ -128,10 +171,9 @@ impl SessionArg {
     /// Finds the session in the store, for a command that works on damaged stores.
     pub(crate) async fn find_in_store(&self) -> Result<StoredSession, Failure> {
         if let Err(failure) = self.store.open().await {
-            let hint = "nothing can be copied from a store that cannot be opened";
             // The hint of a damaged store is to salvage it, which is what the user just tried.
-            let is_helpful = failure.has_hint() && failure.exit != Exit::Differs;
-            return Err(if is_helpful { failure } else { failure.with_hint(hint) });
+            let hint = "nothing can be copied from a store that cannot be opened";
+            return Err(if failure.exit == Exit::Differs { failure.with_hint(hint) } else { failure });
         }
         find_stored(&self.session, &self.store).await
     }
@@ -140,7 +182,8 @@ impl SessionArg {
 /// The arguments that name a session in a store.
 #[derive(clap::Args)]
 pub(crate) struct StoredSessionArg {
-    /// A session in the store: the first or last digits of its id, or the first digits of its newest step
+    /// A session: the first digits of its id, a title, `@` for the newest, `@-1` for the one before it
+    #[arg(default_value = NEWEST)]
     session: String,
     #[command(flatten)]
     store: StoreArg,
@@ -160,6 +203,15 @@ impl StoredSessionArg {
         read_stored(self.find().await?).await
     }
 
+    /// Adds a hint for a prompt that was given without a session.
+    pub(crate) fn explain_prompt(&self, failure: Failure) -> Failure {
+        match self.session.contains(char::is_whitespace) {
+            true => failure
+                .with_hint(format!("`rath resume @ {}` continues the newest session", output::quote(&self.session))),
+            false => failure,
+        }
+    }
+
     /// Returns the option that names the store, for commands that are printed.
     pub(crate) fn option(&self) -> String {
         self.store.option()
@@ -173,11 +225,22 @@ pub(crate) fn needs_store(path: &Path, store: &StoreArg) -> Failure {
     Failure::new(message, format!("{import} copies it into the store")).with_exit(Exit::Usage)
 }
 
+/// Splits `SESSION@STEP`. The newest session is `@`, so that `@@STEP` and `@STEP` are steps of it.
+pub(crate) fn split_step(name: &str) -> (&str, Option<&str>) {
+    let Some(rest) = name.strip_prefix('@') else {
+        let split = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
+        return split.map_or((name, None), |(session, step)| (session, Some(step)));
+    };
+    let number = rest
+        .strip_prefix('-')
+        .map_or(0, |digits| 1 + digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len()));
+    let (session, step) = name.split_at(1 + number);
+    (session, Some(step.strip_prefix('@').unwrap_or(step)).filter(|step| !step.is_empty()))
+}
+
 /// Reads the session that `name` means, as `SESSION` or, at one of its steps, as `SESSION@STEP`.
 pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
-    let Some((name, step)) = name.rsplit_once('@').filter(|_| !Path::new(name).exists()) else {
-        return read(name, store).await;
-    };
+    let (name, Some(step)) = split_step(name) else { return read(name, store).await };
     let loaded = read(name, store).await?;
     let step = loaded.find_step(step)?.clone();
     Ok(loaded.at(step))
@@ -185,18 +248,27 @@ pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSessio
 
 /// Reads the session that `name` means, or the newest session of the store where there is no name.
 pub(crate) async fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<LoadedSession, Failure> {
-    if let Some(name) = name {
-        return read_at(name, store).await;
+    let loaded = read_at(name.unwrap_or(NEWEST), store).await?;
+    if name.is_none() {
+        output::note(&format!("using the newest session, {}", loaded.name()));
     }
-    let option = store.option();
-    let store = store.open().await?;
-    let newest = store.list().await?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
-    let branch = newest.map(|listed| listed.branch);
-    let branch = branch.ok_or_else(|| {
-        Failure::new(format!("there is no session in {}", store.uri()), "`rath run --help` shows how to start one")
-    })?;
-    output::note(&format!("using the newest session, {}", branch.short()));
-    read_stored(StoredSession { store, branch, option }).await
+    Ok(loaded)
+}
+
+/// Returns the newest session of a store that this user made and no process writes, if it is the newest of all.
+pub(crate) async fn newest_own(store: &Store) -> Result<Option<BranchId>, Failure> {
+    let newest = tips(store).await?.pop();
+    let Some(newest) = newest else { return Ok(None) };
+    let name = newest.branch.short();
+    if newest.holder.as_ref().is_some_and(|holder| !holder.is_dead()) {
+        output::note(&format!("session {name} is open in another process"));
+        return Ok(None);
+    }
+    let is_guest = store.read(newest.branch).await?.session.is_guest();
+    if is_guest {
+        output::note(&format!("session {name} was not made by you"));
+    }
+    Ok((!is_guest).then_some(newest.branch))
 }
 
 /// A session in a store that was found, but not read.
@@ -231,7 +303,7 @@ impl LoadedSession {
     /// Returns the session as it was at one of its steps.
     pub(crate) fn at(mut self, step: Step) -> Self {
         // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
-        let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets()).with_files_in(FILES_DIR);
+        let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets()).with_files_in(store_directory());
         self.session = self.session.at(step.id()).unwrap_or_else(|_| damaged());
         self.lineage = Lineage::new([step]);
         self
@@ -248,6 +320,11 @@ impl LoadedSession {
     /// Returns the name of the session on a command line.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the option that names its store in a hint.
+    pub(crate) fn option(&self) -> &str {
+        &self.option
     }
 
     /// Returns a command line on this session, for a hint. `rest` follows the session's name.
@@ -346,7 +423,7 @@ impl LoadedSession {
         let (options, effect) = anyway_options(resumed.certificate());
         resumed.accept_file_changes().map_err(|error| match error.kind() {
             ErrorKind::Differs => {
-                let options = format!("{} {options}", model_option(&self.session));
+                let options = spaced(&[model_option(&self.session), &options]);
                 Failure::from(error).with_hint(format!("{} {effect}", self.resume_other(&self.session, &options)))
             }
             _ => self.explain(error),
@@ -426,36 +503,46 @@ pub(crate) fn guest_failure(session: &Session, name: &str, option: &str) -> Fail
     Failure::new(message, format!("{} {effect}", adopt_command(name, option))).with_exit(Exit::Waiting)
 }
 
-/// Returns a command line that takes over a session which others made, for a hint.
+/// Returns a command line that takes over a session which others made, for a hint. One in a file is imported first.
 fn adopt_command(name: &str, option: &str) -> String {
-    format!("`rath adopt {}{option} --sandbox isolated:.`", output::quote(name))
+    match as_file(name) {
+        Some(_) => format!("`rath import {}`", output::quote(name)),
+        None => format!("`rath adopt {}{option} --sandbox isolated:.`", output::quote(name)),
+    }
 }
 
 /// Returns a command line that continues a session which was read before, for a hint.
 pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> String {
     let model = model_option(session);
     match &loaded.source {
-        Source::Store(..) => loaded.resume_other(session, &model),
+        Source::Store(..) => loaded.resume_other(session, model),
         Source::File(..) if session.is_guest() => adopt_command(&loaded.name, ""),
         Source::File(..) => {
             let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
-            format!("`rath run{prompt} --store {} {model}`", output::quote(&format!("file:{}", loaded.name)))
+            format!(
+                "`rath run{prompt} --store {}{}`",
+                output::quote(&format!("file:{}", loaded.name)),
+                spaced(&[model])
+            )
         }
     }
 }
 
-/// Returns the option that names the model which the session used last, for a hint.
+/// Returns the option without which a session does not find its model, for a hint: empty if the record names it.
 ///
 /// The record holds the name of a script, but not its path.
-pub(crate) fn model_option(session: &Session) -> String {
+pub(crate) fn model_option(session: &Session) -> &'static str {
     let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
     match instructions.and_then(|instructions| instructions.provider.as_ref()) {
-        Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => {
-            format!("--model {}", output::quote(&identity.to_string()))
-        }
-        Some(identity) if identity.provider == "script" => "--model script:FILE".to_owned(),
-        _ => "--model MODEL".to_owned(),
+        Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => "",
+        Some(identity) if identity.provider == "script" => "--model script:FILE",
+        _ => "--model MODEL",
     }
+}
+
+/// Returns the words that are not empty, each with a blank before it.
+pub(crate) fn spaced(words: &[&str]) -> String {
+    words.iter().filter(|word| !word.is_empty()).map(|word| format!(" {word}")).collect()
 }
 
 /// Returns a command line that continues a session in a store, for a hint.
@@ -467,25 +554,35 @@ pub(crate) fn resume_command(session: &Session, options: &str, store_option: &st
     }
     let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
     let place = session.forgotten_place().map(|place| format!(" --sandbox {}", output::quote(place.as_str())));
-    format!("`rath resume {}{prompt} {options}{}{store_option}`", session.id().short(), place.unwrap_or_default())
+    let options = spaced(&[options.trim()]);
+    format!("`rath resume {}{prompt}{options}{}{store_option}`", session.id().short(), place.unwrap_or_default())
 }
 
 /// Reads the session that `name` means.
 pub(crate) async fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
-    if let Some(path) = as_file(name) {
-        return read_file(path).await.map_err(|failure| match path.exists() {
-            true => failure,
-            false => failure.with_hint(format!("`rath ls{}` lists the sessions in the store", store.option())),
-        });
+    let Some(path) = as_file(name) else { return read_stored(find_stored(name, store).await?).await };
+    if !path.exists() {
+        match find_stored(name, store).await {
+            Ok(found) => return read_stored(found).await,
+            // Several sessions have the title.
+            Err(failure) if failure.exit == Exit::Usage => return Err(failure),
+            Err(_) => {}
+        }
     }
-    read_stored(find_stored(name, store).await?).await
+    match path.exists() {
+        true => read_file(path).await,
+        false => {
+            let message = format!("there is no session and no file `{}`", one_line(name));
+            Err(Failure::new(message, hint_list(&store.option())))
+        }
+    }
 }
 
 /// Reads a session that was found in a store.
 pub(crate) async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
     let rath::StoredSession { session, summary: listed, damage } = store.read(branch).await?;
-    let session = session.with_files_in(FILES_DIR);
+    let session = session.with_files_in(store_directory());
     let (lineage, name) = (session.lineage(), branch.short());
     let (whole, source) = (lineage.clone(), Source::Store(store, Box::new(listed), damage));
     Ok(LoadedSession { session, lineage, whole, source, name, option })
@@ -500,7 +597,7 @@ pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
 pub(crate) fn loaded_file(path: &Path, opened: SessionFile) -> LoadedSession {
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    let session = opened.session.hiding(secrets()).sandboxes(sandboxes::kinds()).with_files_in(FILES_DIR);
+    let session = opened.session.hiding(secrets()).sandboxes(sandboxes::kinds()).with_files_in(store_directory());
     let lineage = opened.lineage;
     LoadedSession { session, whole: lineage.clone(), lineage, source, name, option }
 }
@@ -521,20 +618,11 @@ pub(crate) fn explain_held(error: impl Into<rath::Error>) -> Failure {
     if is_held { failure.with_hint("wait until that process is done, or stop it") } else { failure }
 }
 
-/// Finds the branch that `name` means.
-pub(crate) async fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
-    store.find(name).await.map_err(|error| {
-        let is_none = error.kind() == StoreErrorKind::NoSuchSession && error.message().starts_with("no session");
-        let failure = Failure::from(error);
-        if is_none { failure.with_hint(format!("`rath ls --all{option}` lists the sessions")) } else { failure }
-    })
-}
-
-/// Returns the path that `name` means, unless it can be the id of a session.
+/// Returns the path that `name` means, unless it can be the id or the number of a session.
 ///
-/// A name that cannot be an id is a path, even if there is no such file.
+/// A name that can be neither is a path, even if there is no such file.
 pub(crate) fn as_file(name: &str) -> Option<&Path> {
     let path = Path::new(name);
-    let is_id = name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let is_id = name.starts_with('@') || name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     (!is_id || (path.exists() && !path.is_dir())).then_some(path)
 }

@@ -15,3 +15,8 @@ pub(crate) async fn stop_requested() {
         _ = hangup.recv() => {}
     }
 }
+
+/// Keeps Ctrl-C from ending this program as long as the returned value lives, and after it: a handler stays installed.
+pub(crate) fn outlive_interrupts() -> impl Sized {
+    signal(SignalKind::interrupt()).ok()
+}

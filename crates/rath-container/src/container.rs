@@ -350,6 +350,11 @@ impl SandboxBackend for Container {
         self.with_root(move |root| root.write_unless(&path, &bytes, &flag, staging.as_deref())).await
     }
 
+    async fn remove(&self, path: &str) -> Result<()> {
+        let path = path.to_owned();
+        self.with_root(move |root| root.remove(&path)).await
+    }
+
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         let path = path.to_owned();
         self.with_root(move |root| root.list(&path)).await

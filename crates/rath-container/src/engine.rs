@@ -26,6 +26,8 @@ use tokio::net::UnixStream;
 
 /// The most bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The time in which an engine that is looked for has to answer.
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of attempts to list containers, and the pause between two.
 const LIST_ATTEMPTS: usize = 5;
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
@@ -200,6 +202,13 @@ impl Engine {
         let message = format!("cannot {what}: {} cannot be reached: {why}", self.socket.display());
         Error::new(ErrorKind::Unavailable, message).with_hint("`systemctl --user start podman.socket` starts podman's")
     }
+}
+
+/// Returns the name and the socket of the engine, if it answers.
+pub(crate) async fn find() -> Result<String> {
+    let find = || find_socket(|name| std::env::var(name).ok(), |path| path.exists());
+    let engine = Engine::connect(run_blocking(find).await?, FIND_TIMEOUT).await?;
+    Ok(format!("{} at {}", engine.program(), engine.socket.display()))
 }
 
 /// Returns the socket of the engine: the one that `DOCKER_HOST` names, or the first that is there. Blocks.

@@ -58,6 +58,25 @@ use rath_sandbox::Registry;
 #[cfg(target_os = "linux")]
 pub use self::container::Container;
 
+/// Returns the name and the socket of the engine that containers would run in. Fails if there is none that answers, with a hint about how to
+/// start one. Starts nothing.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// match rath_container::find_engine().await {
+///     Ok(engine) => println!("containers run in {engine}"),
+///     Err(error) => println!("{}", error.message()),
+/// }
+/// # }
+/// ```
+pub async fn find_engine() -> rath_sandbox::Result<String> {
+    #[cfg(target_os = "linux")]
+    return engine::find().await;
+    #[cfg(not(target_os = "linux"))]
+    Err(rath_sandbox::Error::new(rath_sandbox::ErrorKind::Unavailable, "containers need Linux"))
+}
+
 /// Adds the kind `container` to a registry: `container:IMAGE?directory=PATH`.
 ///
 /// Further options are `network=on`, `memory=1g`, `processes=64`, `cpu=1.5`, `file_size=1g`, `cpu_time=30s`, `output=1m`, `hide=PATH`,

@@ -87,6 +87,7 @@ impl Connection {
         let agreed = timeout_at(deadline, client.serve_with_lifecycle(transport, mode)).await;
         let error = match agreed {
             Ok(Ok(service)) => {
+                check_version(service.peer(), &diagnostics)?;
                 inbox.set_connected();
                 // The library would hold every list, and answer from there while the server says that its list has changed.
                 service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -253,6 +254,19 @@ impl Drop for RunningServer {
         let process = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // This takes time, so the lock is free by now.
         drop(process);
+    }
+}
+
+/// Fails if a server answers with a version of the protocol that is not known.
+fn check_version(peer: &Peer<RoleClient>, diagnostics: &Diagnostics) -> Result<()> {
+    let known = ProtocolVersion::KNOWN_VERSIONS;
+    match peer.peer_info() {
+        Some(info) if !known.contains(&info.protocol_version) => {
+            let version = diagnostics.one_line(info.protocol_version.as_str(), MAX_MESSAGE_BYTES);
+            let known = known.iter().map(ProtocolVersion::as_str).collect::<Vec<_>>().join(", ");
+            Err(Error::new(ErrorKind::Answer, format!("it speaks version {version} of the protocol; known: {known}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -78,6 +78,15 @@ impl Error {
         sources.fold(self.0.message.clone(), |text, source| format!("{text}: {source}"))
     }
 
+    /// Returns an error with the same kind, message and hint.
+    pub(crate) fn copied(&self) -> Self {
+        let copied = Error::new(self.kind(), self.message());
+        match self.hint() {
+            Some(hint) => copied.with_hint(hint),
+            None => copied,
+        }
+    }
+
     /// Returns the advice for the person who can act.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()

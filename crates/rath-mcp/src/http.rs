@@ -181,7 +181,7 @@ impl BoundedClient {
         }
         match error {
             Some(error) => {
-                let answer = answer_to(message, ServerJsonRpcMessage::Error(error));
+                let answer = answer_to(message, ServerJsonRpcMessage::Error(error))?;
                 Ok(StreamableHttpPostResponse::Json(answer, None))
             }
             None => Err(status_error(status)),
@@ -212,7 +212,10 @@ impl StreamableHttpClient for BoundedClient {
         let status = response.status();
         let wants_answer = matches!(message, ClientJsonRpcMessage::Request(_));
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Ok(StreamableHttpPostResponse::Accepted);
+            return match wants_answer {
+                true => Err(no_answer()),
+                false => Ok(StreamableHttpPostResponse::Accepted),
+            };
         }
         if status == StatusCode::NOT_FOUND && session_id.is_some() {
             return Err(self.session_forgotten());
@@ -227,7 +230,7 @@ impl StreamableHttpClient for BoundedClient {
         }
         let body = read_body(response, self.max_bytes).await?;
         match message::read(&body) {
-            Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer_to(&message, answer), session)),
+            Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer_to(&message, answer)?, session)),
             // A notification has no answer.
             Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
             Err(error) if media_type == JSON => {
@@ -276,15 +279,21 @@ impl StreamableHttpClient for BoundedClient {
     }
 }
 
-/// Returns the body of the answer to a message: an error is about the request, also if its id is another one, with which the request
-/// would wait for its time limit.
-fn answer_to(message: &ClientJsonRpcMessage, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
-    match (message, answer) {
-        (ClientJsonRpcMessage::Request(request), ServerJsonRpcMessage::Error(error)) => {
-            ServerJsonRpcMessage::error(error.error, Some(request.id.clone()))
-        }
-        (_, answer) => answer,
+/// Returns the body of the answer to a message: an error is about the request, also if its id is another one. Fails for anything else
+/// that is not the answer to the request, which would wait for its time limit.
+fn answer_to(message: &ClientJsonRpcMessage, answer: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, HttpError> {
+    let ClientJsonRpcMessage::Request(request) = message else { return Ok(answer) };
+    match answer {
+        ServerJsonRpcMessage::Error(error) => Ok(ServerJsonRpcMessage::error(error.error, Some(request.id.clone()))),
+        ServerJsonRpcMessage::Response(response) if response.id != request.id => Err(no_answer()),
+        ServerJsonRpcMessage::Response(_) => Ok(answer),
+        ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => Err(no_answer()),
     }
+}
+
+/// Returns the error for a response to a request that holds no answer to it.
+fn no_answer() -> HttpError {
+    StreamableHttpError::UnexpectedServerResponse("its response holds no answer to the request".into())
 }
 
 /// Returns true for the error of a server that does not know the session, in the words of the servers that are in use.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::server::Server;
+use crate::server::{MAX_LISTED_BYTES, MAX_PAGES, Server};
 use crate::servers::McpServers;
 use crate::text::one_line;
 use crate::tool::to_rath;
@@ -23,8 +23,6 @@ use crate::tool::to_rath;
 const MAX_DESCRIPTION_BYTES: usize = 500;
 /// The most bytes of an address. A resource with a longer one is left out.
 const MAX_URI_BYTES: usize = 4096;
-/// The most pages of a list.
-const MAX_PAGES: usize = 64;
 
 const LIST: &str = "mcp_list_resources";
 const READ: &str = "mcp_read_resource";
@@ -283,24 +281,31 @@ async fn read_resource(server: &Arc<Server>, uri: &str) -> Result<Output> {
     }
 }
 
-/// Asks for a list page by page, up to the limit on its items.
-async fn list<T>(
+/// Asks for a list page by page, up to the limits on its items, its bytes and the time for all of it.
+async fn list<T: serde::Serialize>(
     server: &Arc<Server>,
     request: impl Fn(PaginatedRequestParams) -> ClientRequest,
     page: impl Fn(ServerResult) -> Option<(Vec<T>, Option<String>)>,
 ) -> Result<Vec<T>> {
-    let (mut items, mut cursor) = (Vec::new(), None);
+    let (mut items, mut cursor, mut bytes) = (Vec::new(), None, 0);
     // One time limit for all pages: a server can always name another one.
     let end = tokio::time::Instant::now() + server.limits.request;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let result = server.request(request(params)).await?;
-        if tokio::time::Instant::now() > end {
-            let message = format!("the server `{}`: it has not listed all in time", server.name());
-            return Err(Error::new(ErrorKind::Timeout, message));
-        }
+        let time_left = end.saturating_duration_since(tokio::time::Instant::now());
+        let result = server.request_within(request(params), time_left).await?;
         let (more, next) = page(result).ok_or_else(|| other_kind(server))?;
-        items.extend(more);
+        for item in more {
+            bytes += serde_json::to_vec(&item).map_or(usize::MAX / 2, |json| json.len());
+            if bytes > MAX_LISTED_BYTES {
+                let name = server.name();
+                server.note(format!(
+                    "the server `{name}` lists more than {MAX_LISTED_BYTES} bytes of resources or prompts; further ones are left out"
+                ));
+                return Ok(items);
+            }
+            items.push(item);
+        }
         cursor = next.filter(|cursor| !cursor.is_empty());
         if cursor.is_none() || items.len() >= server.limits.list_items {
             break;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, Transport};
 use crate::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::Limits;
@@ -56,8 +56,8 @@ struct ListedTools {
     /// The connection that they came from, and the version of its list.
     connection: Weak<Connection>,
     version: u64,
-    /// The time to ask again, if the list could not be read.
-    retry_at: Option<Instant>,
+    /// The reason why the list could not be read, and the time to ask again.
+    failure: Option<(Arc<Error>, Instant)>,
 }
 
 enum Phase {
@@ -88,11 +88,11 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The time after which a list that could not be read is asked for again, if the server does not say earlier that it has changed.
 const PAUSE_AFTER_FAILED_LIST: Duration = Duration::from_secs(600);
 /// The most pages of a list.
-const MAX_PAGES: usize = 64;
+pub(crate) const MAX_PAGES: usize = 64;
 /// The most bytes of the name, the description and the schema of a tool.
 const MAX_TOOL_BYTES: usize = 72 * 1024;
-/// The most bytes of all tools of a server: a model reads them with each request.
-const MAX_LISTED_BYTES: usize = 512 * 1024;
+/// The most bytes of a list of a server: a model reads that of its tools with each request.
+pub(crate) const MAX_LISTED_BYTES: usize = 512 * 1024;
 /// The most remarks that are held until there is a record for them.
 const MAX_NOTES: usize = 16;
 /// The most time for anything. A longer one cannot be added to a time.
@@ -230,8 +230,13 @@ impl Server {
 
     /// Sends a request, and returns its answer.
     pub(crate) async fn request(&self, request: ClientRequest) -> Result<ServerResult> {
+        self.request_within(request, self.limits.request).await
+    }
+
+    /// Sends a request, and returns its answer, which has to come within a time.
+    pub(crate) async fn request_within(&self, request: ClientRequest, limit: Duration) -> Result<ServerResult> {
         let connection = self.connect().await?;
-        match connection.request(request, self.limits.request, |_| {}).await {
+        match connection.request(request, limit, |_| {}).await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.failed(&connection, error).await),
         }
@@ -245,30 +250,35 @@ impl Server {
         self.named(&error)
     }
 
-    /// Returns the tools, from the server if they may have changed, and the notes for the record.
+    /// Returns the tools, from the server if they may have changed, and the notes for the record. A list that cannot be read is a note.
     pub(crate) async fn list_tools(self: &Arc<Self>) -> (Tools, Vec<String>) {
         match self.try_list_tools().await {
-            Ok((tools, notes)) => (tools, notes),
-            Err(error) => {
-                // A model must not be told of tools that cannot be called.
-                self.lock().listed = None;
-                (Tools::default(), vec![error.message()])
+            Ok((tools, mut notes, failure)) => {
+                notes.extend(failure.map(|error| error.message()));
+                (tools, notes)
             }
+            Err(error) => (Tools::default(), vec![error.message()]),
         }
     }
 
-    async fn try_list_tools(self: &Arc<Self>) -> Result<(Tools, Vec<String>)> {
+    /// Returns the tools, the notes for the record, and the reason why a list could not be read whose tools are those of before.
+    pub(crate) async fn try_list_tools(self: &Arc<Self>) -> Result<(Tools, Vec<String>, Option<Arc<Error>>)> {
+        // A model must not be told of tools that cannot be called.
+        self.list_connected().await.inspect_err(|_| self.lock().listed = None)
+    }
+
+    async fn list_connected(self: &Arc<Self>) -> Result<(Tools, Vec<String>, Option<Arc<Error>>)> {
         let connection = self.connect().await?;
         let version = connection.inbox.tools_version();
         let is_current = |listed: &ListedTools| {
             listed.version == version
                 && listed.connection.as_ptr() == Arc::as_ptr(&connection)
-                && listed.retry_at.is_none_or(|at| Instant::now() < at)
+                && listed.failure.as_ref().is_none_or(|(_, retry_at)| Instant::now() < *retry_at)
         };
         if let Some(listed) = self.lock().listed.clone().filter(is_current) {
-            return Ok((listed.tools, listed.notes));
+            return Ok((listed.tools, listed.notes, listed.failure.map(|(error, _)| error)));
         }
-        let (tools, notes, retry_at) = match self.fetch_tools(&connection).await {
+        let (tools, notes, failure) = match self.fetch_tools(&connection).await {
             Ok((tools, notes)) => (tools, notes, None),
             // To ask again would cost the time limit once more, at each request to a model. The server still has the tools that it
             // listed before, most likely.
@@ -276,14 +286,15 @@ impl Server {
                 let is_same = |listed: &ListedTools| listed.connection.as_ptr() == Arc::as_ptr(&connection);
                 let before = self.lock().listed.clone().filter(is_same);
                 let tools = before.map(|listed| listed.tools).unwrap_or_default();
-                (tools, vec![error.message()], Some(Instant::now() + PAUSE_AFTER_FAILED_LIST))
+                (tools, Vec::new(), Some((Arc::new(error), Instant::now() + PAUSE_AFTER_FAILED_LIST)))
             }
             Err(error) => return Err(error),
         };
         let connection = Arc::downgrade(&connection);
-        let listed = ListedTools { tools: tools.clone(), notes: notes.clone(), connection, version, retry_at };
+        let error = failure.as_ref().map(|(error, _)| error.clone());
+        let listed = ListedTools { tools: tools.clone(), notes: notes.clone(), connection, version, failure };
         self.lock().listed = Some(listed);
-        Ok((tools, notes))
+        Ok((tools, notes, error))
     }
 
     /// Asks the server for its tools, page by page.
@@ -331,12 +342,29 @@ impl Server {
         }
     }
 
-    /// Returns an error with the name of the server.
+    /// Returns an error with the name of the server, and with advice.
     fn named(&self, error: &Error) -> Error {
         let named = Error::new(error.kind(), format!("the server `{}`: {}", self.name(), error.message()));
-        match error.hint() {
+        match error.hint().or_else(|| self.advice(error.kind())) {
             Some(hint) => named.with_hint(hint),
             None => named,
+        }
+    }
+
+    /// Returns what to do about a failure that has no hint of its own.
+    fn advice(&self, kind: ErrorKind) -> Option<&'static str> {
+        let is_process = matches!(self.config.transport, Transport::Stdio(_));
+        match kind {
+            ErrorKind::Start | ErrorKind::Closed | ErrorKind::Limit if is_process => {
+                Some("run its command in a terminal to see why it ends")
+            }
+            ErrorKind::Start | ErrorKind::Closed | ErrorKind::Limit => {
+                Some("check its `url`, and that the server runs there")
+            }
+            ErrorKind::Timeout => Some("try again; `rath mcp ls` tells whether it answers"),
+            ErrorKind::Answer => Some("update the server, or take it out of the file that names it"),
+            // The server, or the message, says what is wanted.
+            ErrorKind::Refused | ErrorKind::Config => None,
         }
     }
 

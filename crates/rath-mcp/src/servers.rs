@@ -117,7 +117,7 @@ impl Places {
 pub struct ServerStatus {
     /// The name of the server.
     pub name: String,
-    /// The version of the protocol that both sides agreed on, or the reason why there is no connection.
+    /// The version of the protocol that both sides agreed on, or the reason why there is no connection or no list of tools.
     pub protocol: Result<String>,
     /// The names of its tools, as models know them.
     pub tools: Vec<String>,
@@ -159,14 +159,19 @@ impl McpServers {
     /// Before a stored session is compared with the present state, so that the tools of servers count.
     pub async fn connect(&self) -> Vec<ServerStatus> {
         let connecting = self.0.list.iter().map(async |server| {
-            let connected = server.connect().await;
-            let protocol = connected.map(|connection| {
-                let info = connection.peer().peer_info();
-                info.map(|info| info.protocol_version.to_string()).unwrap_or_default()
-            });
-            let (tools, mut notes) = match &protocol {
-                Ok(_) => server.list_tools().await,
-                Err(_) => (Tools::default(), Vec::new()),
+            let connected = async {
+                let info = server.connect().await?.peer().peer_info();
+                let (tools, notes, failure) = server.try_list_tools().await?;
+                match failure {
+                    None => Ok((info, tools, notes)),
+                    Some(error) => Err(error.copied()),
+                }
+            };
+            let (protocol, tools, mut notes) = match connected.await {
+                Ok((info, tools, notes)) => {
+                    (Ok(info.map(|info| info.protocol_version.to_string()).unwrap_or_default()), tools, notes)
+                }
+                Err(error) => (Err(error), Tools::default(), Vec::new()),
             };
             // They stay until there is a record for them.
             notes.splice(0..0, server.pending_notes());

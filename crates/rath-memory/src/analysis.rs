@@ -1,13 +1,14 @@
 //! The terms of a text: the units by which notes are found.
 //!
 //! A term is a stemmed word, a whole identifier, a part of an identifier, or one or two characters of a script that puts no
-//! space between words. Notes and questions are cut in the same way, so a term is found if it is in both.
+//! space between words. Notes and questions are cut in the same way, so a term is found if it is in both. Words of questions and of
+//! grammar are no terms: `words.rs` lists them by language.
 
 mod words;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rust_stemmers::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
@@ -15,7 +16,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// The version of these rules. An index that was made by other rules is made anew.
-pub(crate) const ANALYSIS_VERSION: i64 = 2;
+pub(crate) const ANALYSIS_VERSION: i64 = 3;
 
 /// The length from which a term is left out, in bytes: an encoded picture is no word.
 const MAX_TERM_BYTES: usize = 64;
@@ -47,6 +48,8 @@ impl Analyzer {
     /// Returns the terms of a text in their order, as often as they occur.
     pub(crate) fn terms(&self, text: &str, side: Side) -> Vec<String> {
         let mut terms = Vec::new();
+        let question = if side == Side::Query { words_of(text) } else { Vec::new() };
+        let left_out = words::foreign_stop_words(&question);
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
             let is_run = is_unspaced(first);
@@ -55,7 +58,7 @@ impl Analyzer {
             if is_run {
                 unspaced_terms(run, side, &mut terms);
             } else {
-                self.spaced_terms(run, &mut terms);
+                self.spaced_terms(run, &left_out, &mut terms);
             }
             rest = after;
         }
@@ -63,7 +66,7 @@ impl Analyzer {
     }
 
     /// Adds the terms of a text in a script that puts spaces between words.
-    fn spaced_terms(&self, text: &str, terms: &mut Vec<String>) {
+    fn spaced_terms(&self, text: &str, left_out: &HashSet<&str>, terms: &mut Vec<String>) {
         for (start, word) in text.unicode_word_indices() {
             // `C++` and `C#` are names, and their signs are no part of a word.
             let sign = ["++", "#"].into_iter().find(|sign| text[start + word.len()..].starts_with(sign));
@@ -73,10 +76,16 @@ impl Analyzer {
             }
             // Most words are like this, and the rest of the work is for others.
             if word.bytes().all(|byte| byte.is_ascii_lowercase()) {
-                self.add(word, terms);
+                // In capitals it is a country.
+                if word != "us" && !left_out.contains(word) {
+                    self.add(word, terms);
+                }
                 continue;
             }
-            let word = fold(without_ending(word));
+            let word = fold(stem_of_contraction(word));
+            if !left_out.is_empty() && left_out.contains(&*word.to_lowercase()) {
+                continue;
+            }
             let parts = parts(&word);
             match parts.as_slice() {
                 [] => {}
@@ -131,6 +140,9 @@ fn push_term(term: String, terms: &mut Vec<String>) {
 /// Adds pairs of characters. A single character is a term of its own, and in a note each character is.
 fn unspaced_terms(run: &str, side: Side, terms: &mut Vec<String>) {
     let characters: Vec<char> = run.nfkc().collect();
+    if side == Side::Query && words::is_unspaced_grammar(&characters) {
+        return;
+    }
     if side == Side::Note || characters.len() == 1 {
         terms.extend(characters.iter().map(char::to_string));
     }
@@ -138,12 +150,29 @@ fn unspaced_terms(run: &str, side: Side, terms: &mut Vec<String>) {
     terms.extend(pairs.filter(|pair| !words::is_stop_pair(pair)));
 }
 
-/// Returns a word without the endings of English that an apostrophe begins.
-fn without_ending(word: &str) -> &str {
+/// Returns the words of a text in lower case, without marks above or below their letters.
+fn words_of(text: &str) -> Vec<String> {
+    text.unicode_words().map(|word| fold(stem_of_contraction(word)).to_lowercase()).collect()
+}
+
+/// Returns a word without what an apostrophe joins to it: an ending of English, or the rest of a word before it in French and Italian.
+fn stem_of_contraction(word: &str) -> &str {
+    const JOINED: [&str; 22] = [
+        "all", "c", "com", "cos", "d", "dall", "dell", "dov", "j", "jusqu", "l", "lorsqu", "m", "n", "nell", "puisqu",
+        "qu", "quelqu", "s", "sull", "t", "un",
+    ];
     let Some(at) = word.find(['\'', '’']) else { return word };
-    match word[at..].chars().skip(1).collect::<String>().to_lowercase().as_str() {
-        "s" | "re" | "ve" | "ll" | "d" | "m" => &word[..at],
-        "t" => word[..at].strip_suffix(['n', 'N']).unwrap_or(&word[..at]),
+    let (before, after) = (&word[..at], word[at..].trim_start_matches(['\'', '’']));
+    match after.to_lowercase().as_str() {
+        "s" | "re" | "ve" | "ll" | "d" | "m" => before,
+        "t" => match before.to_lowercase().as_str() {
+            "can" => "can",
+            "won" => "will",
+            "shan" => "shall",
+            "ain" => "is",
+            _ => before.strip_suffix(['n', 'N']).unwrap_or(before),
+        },
+        _ if JOINED.contains(&before.to_lowercase().as_str()) => after,
         _ => word,
     }
 }

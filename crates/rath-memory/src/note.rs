@@ -42,6 +42,8 @@ pub struct Note {
     pub expires: Option<i64>,
     /// The note that this one is a new version of.
     pub replaces: Option<NoteId>,
+    /// A part of the note could not be read from the file of its memory, and is left out or replaced.
+    pub is_damaged: bool,
 }
 
 /// The session that a note came from.
@@ -81,6 +83,7 @@ impl Note {
             source: None,
             expires: None,
             replaces: None,
+            is_damaged: false,
         }
     }
 

@@ -7,6 +7,9 @@
 //! 3. The passage: of the best, the notes around each are scored as one text, and that score is added in part: a note in a
 //!    conversation about the question goes before one that has the word by chance.
 //!
+//! A note is found if it and its neighbours have a tenth of the question, by the weight of its terms, or if it has one term that hardly
+//! any other note has. So one common word of a long question finds nothing.
+//!
 //! The terms beside a text - its author, date and path - say which of several notes is meant. They make no hit alone, unless the notes
 //! in view have no more of the question than that: a note that has terms only there is found if the notes around it have others in
 //! their texts.
@@ -33,8 +36,11 @@ const PASSAGE_REACH: usize = 8;
 const PASSAGE_WEIGHT: f32 = 0.3;
 /// The part of a passage's length that counts against it.
 const PASSAGE_B: f32 = 0.5;
-/// The least part of a question, by the weight of its terms, that a note and its neighbours must have.
+/// The least part of a question, by the weight of its terms, that a note and its neighbours must have. A rare term in the note itself
+/// is enough: of a long question, one word can be what it is about.
 const MIN_COVERAGE: f32 = 0.1;
+/// The weight from which a term is rare, as a part of that of a term in one note: 4 of 100 notes have it, or 13 of 10,000.
+const RARE_TERM_PART: f32 = 0.75;
 /// The part of a question's terms, one of this many, that must be beside texts if no text has any of them.
 const BESIDE_TERMS_PART: usize = 3;
 /// The least number of notes that are looked at in context, and that are looked at with their passage.
@@ -163,6 +169,8 @@ struct Term<'a, 'b> {
     is_known: bool,
     /// A note in view has the term beside its text only.
     is_beside: bool,
+    /// Hardly any note in view has the term in its text.
+    is_rare: bool,
     /// The most that the term adds to the score of a note.
     most: f32,
 }
@@ -190,6 +198,8 @@ impl<'a, 'b> Term<'a, 'b> {
             asked,
             is_known: with_term > 0,
             is_beside: with_term > in_text,
+            // Of one or two notes, more than half would have it.
+            is_rare: in_text > 0 && in_text as f32 <= count / 2.0 && weight(in_text) >= RARE_TERM_PART * weight(1),
             most: 0.0,
         };
         let highest = list.highest();
@@ -329,12 +339,14 @@ impl Search<'_, '_> {
         let mut found = Vec::new();
         for (doc, around) in scored.into_iter().zip(&around) {
             let (mut score, mut covered, mut has_words, mut has_text) = (0.0, 0.0, false, self.is_about_beside);
+            let mut has_rare = false;
             for (at, term) in self.terms.iter().enumerate() {
                 let own = counts.in_text(doc, at);
                 let beside = beside(counts.count(doc, at));
                 let in_text = around
                     .iter()
                     .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));
+                has_rare |= own > 0.0 && term.is_rare;
                 has_words |= own > 0.0 || self.names_all && beside > 0.0;
                 has_text |= in_text > 0.0;
                 if in_text + beside > 0.0 {
@@ -342,7 +354,7 @@ impl Search<'_, '_> {
                     covered += if in_text > 0.0 { term.weight } else { term.beside_weight };
                 }
             }
-            if score > 0.0 && (covered >= least || !has_text) {
+            if score > 0.0 && (covered >= least || has_rare || !has_text) {
                 let found_here = Match { doc, score, has_words, similarity: None };
                 found.push(InContext { found: found_here, is_covered: has_text });
             }

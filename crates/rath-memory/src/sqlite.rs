@@ -8,6 +8,7 @@
 //! are written anew, and the WAL is emptied.
 
 mod forget;
+mod rows;
 mod schema;
 mod segments;
 mod vectors;
@@ -16,15 +17,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use self::rows::{NOTE_COLUMNS, NameKind, Names, StoredNote};
 pub use self::schema::MEMORY_FILE;
 use self::vectors::LoadedModels;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, Rows, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::docs::{DocFacts, FACTS_BYTES};
 use crate::error::{NoteError, Result};
 use crate::index::Index;
-use crate::note::{MAX_TEXT_BYTES, Note, NoteId, NotePath, Source, is_under};
+use crate::note::{Note, NoteId, NotePath, is_under};
 use crate::postings::{Doc, MAX_DOC};
 use crate::store::{Hit, Lookup, Position, Query, Removal, Shelf, Size};
 use crate::view::{Hits, Lifetimes, ViewRequest, search_limit};
@@ -37,8 +38,17 @@ pub(crate) struct SqliteNotes {
     segment_failed: bool,
 }
 
+/// The use that can be made of the index in the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StoredIndex {
+    Usable,
+    /// It was made by other rules, and cannot be made anew where nothing can be written: all notes are indexed in memory.
+    ByOtherRules,
+}
+
 /// The part of the database that this process has in memory.
 struct State {
+    stored: StoredIndex,
     index: Index,
     lifetimes: Lifetimes,
     /// The number of changes that have been taken in. A note that is written is none: it has the highest number.
@@ -50,18 +60,11 @@ struct State {
     models: LoadedModels,
 }
 
-/// The kinds of texts that have numbers.
-#[derive(Clone, Copy)]
-enum NameKind {
-    Path = 1,
-    Session = 2,
-    Thread = 3,
-}
-
 impl SqliteNotes {
     pub(crate) fn open(directory: &Path) -> Result<Self> {
-        let connection = schema::open(directory)?;
-        Ok(SqliteNotes { connection, state: State::new(), segment_failed: false })
+        let (connection, stored) = schema::open(directory)?;
+        let segment_failed = stored == StoredIndex::ByOtherRules;
+        Ok(SqliteNotes { connection, state: State::new(stored), segment_failed })
     }
 
     /// Runs `work` in a transaction that sees one state of the database, with the index at that state.
@@ -81,8 +84,9 @@ impl SqliteNotes {
 }
 
 impl State {
-    fn new() -> Self {
+    fn new(stored: StoredIndex) -> Self {
         State {
+            stored,
             index: Index::new(),
             lifetimes: Lifetimes::default(),
             changes: 0,
@@ -94,7 +98,7 @@ impl State {
 
     /// Takes in what this and other processes have written. After a failure all is read anew.
     fn refresh(&mut self, transaction: &Transaction<'_>) -> Result<()> {
-        self.take_in_changes(transaction).inspect_err(|_| *self = State::new())
+        self.take_in_changes(transaction).inspect_err(|_| *self = State::new(self.stored))
     }
 
     fn take_in_changes(&mut self, transaction: &Transaction<'_>) -> Result<()> {
@@ -105,7 +109,7 @@ impl State {
         // The index was removed, to be made anew.
         let mut newest = transaction.prepare_cached("SELECT coalesce(max(last), 0) FROM segments")?;
         if newest.query_row([], |row| row.get::<_, i64>(0))? < i64::from(self.segmented) {
-            *self = State::new();
+            *self = State::new(self.stored);
         }
         self.take_out_forgotten(transaction)?;
         self.load_segments(transaction)?;
@@ -143,6 +147,9 @@ impl State {
     }
 
     fn load_segments(&mut self, transaction: &Transaction<'_>) -> Result<()> {
+        if self.stored == StoredIndex::ByOtherRules {
+            return Ok(());
+        }
         let mut query =
             transaction.prepare_cached("SELECT first, last, facts FROM segments WHERE last > ?1 ORDER BY first")?;
         let mut rows = query.query([self.segmented])?;
@@ -283,7 +290,11 @@ impl Shelf for SqliteNotes {
             let visible = state.lifetimes.visible(&state.index.docs, &request);
             let mut lists = transaction.prepare_cached("SELECT list FROM postings WHERE term = ?1 ORDER BY first")?;
             let limit = search_limit(query);
+            let is_usable = state.stored == StoredIndex::Usable;
             let mut found = state.index.search(&query.text, &visible, limit, |term| {
+                if !is_usable {
+                    return Ok(Vec::new());
+                }
                 lists.query_map([term], |row| row.get(0))?.collect::<Result<Vec<Vec<u8>>, rusqlite::Error>>()
             })?;
             if let Some(vector) = &query.vector {
@@ -443,132 +454,19 @@ fn view_request(transaction: &Transaction<'_>, query: &Query, last: Doc) -> Resu
     let mut paths = None;
     if !query.under.is_empty() {
         let mut all = transaction.prepare_cached("SELECT name, text FROM names WHERE kind = 1 ORDER BY name")?;
-        let all = all.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)))?;
-        let all: Vec<(u32, String)> = all.collect::<Result<_, _>>()?;
-        let under = all.into_iter().filter(|(_, path)| query.under.iter().any(|under| is_under(path, under)));
+        let all = all.query_map([], |row| Ok(row.get::<_, u32>(0).ok().zip(row.get::<_, String>(1).ok())))?;
+        let all: Vec<Option<(u32, String)>> = all.collect::<Result<_, _>>()?;
+        let under = all.into_iter().flatten().filter(|(_, path)| query.under.iter().any(|under| is_under(path, under)));
         paths = Some(under.map(|(number, _)| number).collect());
     }
     let last = query.as_of.map_or(last, |position| position.0.min(last));
     Ok(ViewRequest { last, session, own, paths, now: query.now })
 }
 
-/// The columns of a note, in the order in which [`Names::note`] reads them.
-const NOTE_COLUMNS: &str =
-    "n.doc, n.id, n.path, n.session, n.thread, n.before, n.at, n.expires, n.replaces, n.said_by, n.steps, n.text";
-
-/// A row of the table of notes.
-struct StoredNote {
-    doc: Doc,
-    note: Note,
-    /// The facts about the note but for its length.
-    facts: DocFacts,
-    /// A part of the row cannot be read, and is left out or replaced: the note can be seen and forgotten all the same.
-    is_damaged: bool,
-}
-
-/// The texts that have numbers, as far as they were looked up.
-struct Names<'a> {
-    transaction: &'a Transaction<'a>,
-    texts: HashMap<u32, String>,
-    numbers: HashMap<(u8, String), u32>,
-}
-
-impl<'a> Names<'a> {
-    fn new(transaction: &'a Transaction<'a>) -> Self {
-        Names { transaction, texts: HashMap::new(), numbers: HashMap::new() }
-    }
-
-    fn text(&mut self, number: u32) -> Result<Option<String>> {
-        if let Some(text) = self.texts.get(&number) {
-            return Ok(Some(text.clone()));
-        }
-        let mut query = self.transaction.prepare_cached("SELECT text FROM names WHERE name = ?1")?;
-        let text: Option<String> = query.query_row([number], |row| row.get(0)).optional()?;
-        self.texts.extend(text.iter().map(|text| (number, text.clone())));
-        Ok(text)
-    }
-
-    fn find(&self, kind: NameKind, text: &str) -> Result<Option<u32>> {
-        let mut query = self.transaction.prepare_cached("SELECT name FROM names WHERE kind = ?1 AND text = ?2")?;
-        Ok(query.query_row(params![kind as u8, text], |row| row.get(0)).optional()?)
-    }
-
-    /// Returns the number of a text, and gives it one if it has none.
-    fn number(&mut self, kind: NameKind, text: &str) -> Result<u32> {
-        let key = (kind as u8, text.to_owned());
-        if let Some(number) = self.numbers.get(&key) {
-            return Ok(*number);
-        }
-        let number = match self.find(kind, text)? {
-            Some(number) => number,
-            None => {
-                let mut insert = self.transaction.prepare_cached("INSERT INTO names(kind, text) VALUES (?1, ?2)")?;
-                insert.insert(params![kind as u8, text])? as u32
-            }
-        };
-        self.numbers.insert(key, number);
-        Ok(number)
-    }
-
-    /// Calls `visit` with each note of rows with [`NOTE_COLUMNS`], in the order of their numbers, until it returns false.
-    ///
-    /// A row that names no note is left out, and so is one that is not in order: the pages of a damaged file may lead in a circle.
-    fn each_note(&mut self, mut rows: Rows<'_>, after: Doc, mut visit: impl FnMut(StoredNote) -> bool) -> Result<()> {
-        let mut before = after;
-        while let Some(row) = rows.next()? {
-            let Some(stored) = self.note(row)?.filter(|stored| stored.doc > before) else { continue };
-            before = stored.doc;
-            if !visit(stored) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, row: &Row<'_>) -> Result<Option<StoredNote>> {
-        let doc = row.get::<_, Doc>(0).ok().filter(|doc| (1..=MAX_DOC).contains(doc));
-        let id = row.get::<_, String>(1).ok().and_then(|id| id.parse().ok());
-        let (Some(doc), Some(id)) = (doc, id) else { return Ok(None) };
-        let (bytes, mut is_damaged) = match row.get_ref(11)? {
-            ValueRef::Text(bytes) => (bytes, bytes.is_empty()),
-            ValueRef::Blob(bytes) => (bytes, true),
-            _ => (&[][..], true),
-        };
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT_BYTES)]);
-        is_damaged |= text.as_bytes() != bytes;
-        let mut numbers = [0; 4];
-        for (number, column) in numbers.iter_mut().zip(2..) {
-            *number = row.get(column).unwrap_or_else(|_| {
-                is_damaged = true;
-                0
-            });
-        }
-        let [path, session, thread, before] = numbers;
-        let path_text = self.text(path)?.and_then(|path| path.parse().ok());
-        is_damaged |= path_text.is_none();
-        let mut note = Note::with_id(id, path_text.unwrap_or_else(NotePath::user), text);
-        let (at, said_by) = (row.get(6), row.get(9));
-        // These are in the index too.
-        is_damaged |= at.is_err() || said_by.is_err();
-        (note.at, note.said_by) = (at.unwrap_or_default(), said_by.unwrap_or_default());
-        note.expires = row.get(7).unwrap_or_default();
-        note.replaces = row.get::<_, Option<String>>(8).unwrap_or_default().and_then(|id| id.parse().ok());
-        note.thread = if thread == 0 { None } else { self.text(thread)? };
-        if session != 0
-            && let Some(session) = self.text(session)?
-        {
-            let steps: Option<String> = row.get(10).unwrap_or_default();
-            let steps = steps.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-            note.source = Some(Source::new(session, steps));
-        }
-        let facts = DocFacts { length: 0, before, session, path };
-        Ok(Some(StoredNote { doc, note, facts, is_damaged }))
-    }
-}
-
 fn count(connection: &Connection, name: &str) -> Result<i64> {
     let mut query = connection.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
-    Ok(query.query_row([name], |row| row.get(0)).optional()?.unwrap_or(0))
+    let value = query.query_row([name], |row| Ok(row.get(0).ok())).optional()?.unwrap_or(Some(0));
+    value.ok_or_else(|| NoteError::Damaged(format!("the number of {name} in the memory is damaged")))
 }
 
 fn set_count(connection: &Connection, name: &str, value: i64) -> Result<()> {
@@ -635,10 +533,14 @@ impl From<rusqlite::Error> for NoteError {
         };
         match error.sqlite_error_code() {
             Some(DatabaseBusy | DatabaseLocked) => NoteError::Busy,
-            Some(DatabaseCorrupt | NotADatabase) => NoteError::Damaged(error.to_string()),
+            Some(DatabaseCorrupt) => NoteError::Damaged("the pages of the memory are damaged".to_owned()),
+            Some(NotADatabase) => {
+                NoteError::Damaged("the file is no memory of rath, or its head is damaged".to_owned())
+            }
             Some(CannotOpen | DiskFull | ReadOnly) => NoteError::Unwritable(error.to_string()),
             Some(_) => NoteError::Io(error.to_string()),
-            None => NoteError::Damaged(error.to_string()),
+            // A value is of another kind than the tables say.
+            None => NoteError::Damaged("a row of the memory cannot be read".to_owned()),
         }
     }
 }

@@ -245,8 +245,9 @@ impl NoteStore {
 
     /// Finds notes for a question, best first. Of notes with equal texts, the best is returned and names the others.
     ///
-    /// A note is found if it, or a note next to it in its thread, has a word of the question, or if its vector is similar to that
-    /// of the question. None is found otherwise.
+    /// A note is found if it and the notes next to it in its thread have a tenth of the question, by the weight of its words; if it has
+    /// a word of the question that hardly any other note has; or if its vector is similar to that of the question. None is found
+    /// otherwise. Words of questions and of grammar count for nothing.
     pub fn recall(&self, query: &Query) -> Result<Vec<Hit>> {
         self.shelf().recall(query)
     }

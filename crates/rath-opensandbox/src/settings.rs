@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use rath_sandbox::backend::DEFAULT_MAX_OUTPUT_BYTES;
 use rath_sandbox::{Error, ErrorKind, Result};
 
 /// The scheme of the URIs.
@@ -11,9 +12,6 @@ pub(crate) const SCHEME: &str = "opensandbox";
 
 /// The directory that a sandbox works in, unless another one is set.
 const DEFAULT_WORKDIR: &str = "/workspace";
-
-/// The default limit on the output of a command, in bytes.
-const DEFAULT_MAX_OUTPUT_BYTES: u64 = 256 << 20;
 
 /// The time after which the server removes a sandbox that is not used, unless another one is set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);

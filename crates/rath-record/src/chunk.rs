@@ -18,6 +18,7 @@ pub use rewrite::TextKind;
 pub use wire::ChunkError;
 pub use workspace::*;
 
+use crate::id::CallId;
 use crate::money::Money;
 
 /// The content of a step: one thing that happened.
@@ -106,6 +107,18 @@ impl Chunk {
             Chunk::ToolResult(result) => !result.effects.is_empty() || result.outcome == Outcome::Unknown,
             Chunk::Placed(_) | Chunk::Other(_) => true,
             _ => !self.effects().is_empty(),
+        }
+    }
+
+    /// The call that this step is about: its start, its result, a question or a decision.
+    pub fn call(&self) -> Option<&CallId> {
+        match self {
+            Chunk::ToolStarted(it) => Some(&it.call),
+            Chunk::ToolResult(it) => Some(&it.call),
+            Chunk::Asked(it) => Some(&it.call),
+            Chunk::Approved(it) => Some(&it.call),
+            Chunk::Denied(it) => Some(&it.call),
+            _ => None,
         }
     }
 

@@ -10,6 +10,9 @@ use crate::totals::MAX_CONCAT_STEPS;
 use crate::turn::{self, OpenCalls};
 use crate::usage::Usage;
 
+/// The longest line whose steps are kept in memory when one of them is looked for.
+const MAX_KEPT_STEPS: u64 = 20_000;
+
 /// One head and everything it descends from.
 ///
 /// A record is cheap to clone and never changed in place: pushing moves this head and leaves every clone where it was.
@@ -148,18 +151,21 @@ impl Record {
 
     /// Calls `pick` from the newest step back, and returns the first result that is `Some`.
     ///
-    /// On a line without merges, steps that are loaded on the way are dropped again: looking far back costs no memory.
+    /// On a long line without merges, steps that are loaded on the way are dropped again: looking far back costs no memory. Those
+    /// of a short one are kept, since it will be read again.
     pub fn find_newest<T>(&self, mut pick: impl FnMut(&Step) -> Option<T>) -> Option<T> {
         let mut step = self.head()?.clone();
         if step.totals().merged {
             return self.newest_first().find_map(pick);
         }
+        let is_kept = step.totals().steps <= MAX_KEPT_STEPS;
         loop {
             if let Some(picked) = pick(&step) {
                 return Some(picked);
             }
             step = match step.parents().first()? {
                 Parent::Loaded(parent) => parent.clone(),
+                Parent::Lazy(parent) if is_kept => parent.step()?.clone(),
                 Parent::Lazy(parent) => parent.load_once()?,
                 Parent::Missing(_) => return None,
             };

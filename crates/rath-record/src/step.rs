@@ -253,10 +253,16 @@ impl Step {
 
     /// Makes a step from a store, with the totals that were stored with it, so that no earlier step is loaded.
     ///
-    /// Returns `None` if `totals` cannot be decoded.
-    pub fn from_store(parents: Parents, stored: StoredChunk<'_>, stamp: Stamp, totals: &[u8]) -> Option<Self> {
+    /// The store has checked that `id` is that of the parents and the chunk. Returns `None` if `totals` cannot be decoded.
+    pub fn from_store(
+        id: StepId,
+        parents: Parents,
+        stored: StoredChunk<'_>,
+        stamp: Stamp,
+        totals: &[u8],
+    ) -> Option<Self> {
+        debug_assert_eq!(id, Self::compute_id(&parents, stored.digest()), "the store has checked it");
         let totals = LineTotals::decode(totals)?;
-        let id = Self::compute_id(&parents, stored.digest());
         let NodeChunk { chunk, json, withheld } = stored.without_unproven_content().into_node_chunk();
         let storage = StorageMark::default();
         Some(Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, totals, storage })))

@@ -202,8 +202,10 @@ impl LineTotals {
 
     /// Updates the totals that count a step once, however often it is read.
     fn add_once(&mut self, chunk: &Chunk, usage: Option<Usage>) {
-        if let Chunk::Merged(merged) = chunk {
-            self.conflicts = self.conflicts.saturating_add(merged.conflicts.len() as u64);
+        match chunk {
+            Chunk::Merged(merged) => self.conflicts = self.conflicts.saturating_add(merged.conflicts.len() as u64),
+            Chunk::Resumed(resumed) => self.gap |= resumed.is_incomplete,
+            _ => {}
         }
         self.usage += usage.unwrap_or_default();
     }

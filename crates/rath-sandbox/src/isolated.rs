@@ -417,6 +417,11 @@ impl SandboxBackend for Isolated {
         self.with_open(move |open| open.write(&path, &bytes, &flag, staging.as_deref())).await
     }
 
+    async fn remove(&self, path: &str) -> Result<()> {
+        let path = path.to_owned();
+        self.with_open(move |open| open.remove(&path)).await
+    }
+
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         let path = path.to_owned();
         self.with_open(move |open| open.list(&path)).await

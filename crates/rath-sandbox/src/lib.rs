@@ -130,7 +130,7 @@ pub use self::registry::Registry;
 pub use self::root::Root;
 pub use self::running_process::{Process, ProcessControl, ProcessInput, ProcessOutput};
 pub use self::shared_dirs::{SharedDir, SharedDirs};
-pub use self::temp_dir::{TempDir, sweep_temporaries_blocking};
+pub use self::temp_dir::{TempDir, left_temporaries_blocking, sweep_temporaries_blocking};
 
 use std::fmt;
 use std::future::Future;
@@ -198,8 +198,8 @@ pub trait SandboxBackend: Send + Sync + 'static {
 
     /// Removes a file, and the directories above it that are empty then, except the workspace.
     ///
-    /// Called only if the workspace is no directory of this machine, to give it the files of another version: those that the version
-    /// does not have are removed before others are written. The default removes nothing, and fails.
+    /// Called for files that a tool deletes and, if the workspace is no directory of this machine, to give it the files of another
+    /// version: those that the version does not have are removed before others are written. The default removes nothing, and fails.
     fn remove(&self, path: &str) -> impl Future<Output = Result<()>> + Send {
         async move {
             let message = format!("cannot remove {path}: {} removes no files", self.uri());
@@ -366,8 +366,7 @@ impl Sandbox {
         self.0.write(path, bytes).await
     }
 
-    /// Removes a file, if the backend can: those of `local:` and `isolated:` cannot. Directories above it that are
-    /// empty then are removed too.
+    /// Removes a file, if the backend can. Directories above it that are empty then are removed too. A symlink is not removed.
     pub async fn remove(&self, path: &str) -> Result<()> {
         self.0.remove(path).await
     }

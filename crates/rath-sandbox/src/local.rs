@@ -218,6 +218,11 @@ impl SandboxBackend for Local {
         self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag, staging.as_deref())).await
     }
 
+    async fn remove(&self, path: &str) -> Result<()> {
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.remove(&path)).await
+    }
+
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         let path = path.to_owned();
         self.with_open(move |open| open.root.list(&path)).await

@@ -1,5 +1,6 @@
 //! Access to files that is confined to one directory.
 
+mod remove;
 mod replace;
 mod resolve;
 

@@ -34,6 +34,11 @@ impl Root {
         match self.0 {}
     }
 
+    /// Removes a file, and the directories above it that are empty then.
+    pub fn remove(&self, _path: &str) -> Result<()> {
+        match self.0 {}
+    }
+
     /// Returns the entries of a directory, sorted by name. Symlinks are listed as symlinks.
     pub fn list(&self, _path: &str) -> Result<Vec<DirEntry>> {
         match self.0 {}

@@ -116,6 +116,30 @@ pub fn sweep_temporaries_blocking() {
     own_folder().into_iter().chain([std::env::temp_dir()]).for_each(|folder| sweep(&folder));
 }
 
+/// Returns the temporary directories that [`sweep_temporaries_blocking`] would remove. Removes nothing. Blocks.
+///
+/// ```
+/// let left = rath_sandbox::left_temporaries_blocking();
+/// println!("{} directories were left behind", left.len());
+/// ```
+pub fn left_temporaries_blocking() -> Vec<PathBuf> {
+    let mut left = Vec::new();
+    for folder in own_folder().into_iter().chain([std::env::temp_dir()]) {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let directory = entry.path();
+            let is_own_directory =
+                || fs::symlink_metadata(&directory).is_ok_and(|metadata| metadata.is_dir() && is_own(&metadata));
+            let Some(created) = created_at(&directory).filter(|_| is_own_directory()) else { continue };
+            let is_left = match open_lock(&lock_path(&directory)) {
+                Ok(lock) => lock.try_lock().is_ok(),
+                Err(_) => !lock_path(&directory).exists() && is_old(created, &directory),
+            };
+            left.extend(is_left.then_some(directory));
+        }
+    }
+    left
+}
+
 /// Returns the folder for temporary directories that is hidden from commands, if the user has a home directory.
 fn own_folder() -> Option<PathBuf> {
     own_data_directory().map(|directory| directory.join("tmp"))

@@ -15,6 +15,8 @@ pub fn program(path: impl AsRef<OsStr>) -> Command {
     command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     command.envs(data.or_else(|| Some(std::env::home_dir()?.join(".local/share"))).map(|data| ("XDG_DATA_HOME", data)));
+    // A session would begin with the date and the operating system.
+    command.env("RATH_CONTEXT", "off");
     command.env("HOME", "/nonexistent").env("LANG", "C.UTF-8").env("TZ", "UTC0");
     command
 }

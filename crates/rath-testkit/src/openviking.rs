@@ -1,8 +1,9 @@
 //! A service that stands in for OpenViking, on loopback.
 //!
 //! It is written from the published description of the interface (version 0.5), and checks every request against it: a request that the
-//! description does not allow is answered with an error, and fails the test when the service is dropped. Instead of vectors it compares
-//! words: a file is found if it has a word of the question that is not too common.
+//! description does not allow is answered with an error, and fails the test when the service is dropped. Its answers are like those of a
+//! service of version 0.5.2. Instead of vectors it compares words: the score of a file is 0.5, and up to 1 by the words of the question that
+//! it has.
 //!
 //! ```
 //! use rath_testkit::openviking::StandInViking;
@@ -47,6 +48,9 @@ struct Service {
     /// The number of writes until the one whose answer is lost.
     lost_write: Mutex<Option<u32>>,
     failing: Mutex<Option<u16>>,
+    vectors_fail: Mutex<bool>,
+    /// The files that have no vector, and are not found.
+    without_vector: Mutex<BTreeSet<String>>,
 }
 
 const WRITE: &[Member] = &[
@@ -78,7 +82,30 @@ const FIND: &[Member] = &[
     ("level", Kind::Any, false),
     ("read_content", Kind::Bool, false),
     ("telemetry", Kind::Any, false),
+    ("events_time_decay_protection", Kind::Text, false),
 ];
+/// The parameters of a list.
+const LIST: &[&str] = &[
+    "uri",
+    "simple",
+    "recursive",
+    "output",
+    "abs_limit",
+    "include_abstract",
+    "include_overview",
+    "overview_limit",
+    "show_all_hidden",
+    "node_limit",
+    "offset",
+    "limit",
+    "sort_by",
+    "sort_order",
+    "extra_fields",
+    "tags",
+    "include_tags",
+];
+/// The most entries of a list, unless `node_limit` is there.
+const LIST_ENTRIES: usize = 1_000;
 
 impl StandInViking {
     /// Starts a service at a free port.
@@ -120,6 +147,11 @@ impl StandInViking {
         *lock(&self.state.failing) = status;
     }
 
+    /// Makes no vectors from now on, or makes them again. Without one a file is written, and the answer is an error.
+    pub fn fail_vectors(&self, fails: bool) {
+        *lock(&self.state.vectors_fail) = fails;
+    }
+
     /// Puts a file there, as another program could.
     pub fn put(&self, uri: &str, content: &str) {
         lock(&self.state.files).insert(uri.to_owned(), content.to_owned());
@@ -141,25 +173,37 @@ impl Service {
         let respond = |answer: &mut HttpAnswer<'_>, status: u16, body: Value| {
             answer.whole(status, &[("content-type", "application/json")], body.to_string().as_bytes());
         };
-        let failed =
-            |code: &str, message: &str| json!({"status": "error", "error": {"code": code, "message": message}});
+        let failed = |code: &str, message: &str, details: Value| {
+            let error = json!({"code": code, "message": message, "details": details});
+            json!({"status": "error", "result": null, "error": error})
+        };
         if let Some(status) = *lock(&self.failing) {
-            return respond(answer, status, failed("INTERNAL", &format!("as asked for,\u{7} with {KEY}")));
+            return respond(answer, status, failed("INTERNAL", &format!("as asked for,\u{7} with {KEY}"), json!({})));
         }
         // An address that is not that of the interface.
         if !request.path.starts_with("/api/") {
-            return respond(answer, 404, json!({"detail": "Not Found"}));
+            return respond(
+                answer,
+                404,
+                json!({"status": "error", "error": {"code": "NOT_FOUND", "message": "Not Found"}}),
+            );
         }
         if request.header("x-api-key") != Some(KEY) {
-            return respond(answer, 401, failed("UNAUTHENTICATED", "Missing API Key"));
+            return respond(answer, 401, failed("UNAUTHENTICATED", "Invalid API key", json!({})));
         }
         match self.answer(request) {
             Ok(Some(_)) if request.path == WRITE_PATH && self.is_lost() => answer.cut(),
+            Ok(Some(_)) if request.path == WRITE_PATH && *lock(&self.vectors_fail) => {
+                respond(answer, 500, failed("PROCESSING_ERROR", "Failed to generate embedding", json!({})));
+            }
             Ok(Some(result)) => respond(answer, 200, json!({"status": "ok", "result": result})),
-            Ok(None) => respond(answer, 404, failed("NOT_FOUND", "there is no such file")),
+            Ok(None) => {
+                let details = json!({"type": "file", "resource": request.all("uri").next()});
+                respond(answer, 404, failed("NOT_FOUND", "File not found", details));
+            }
             Err(wrong) => {
                 lock(&self.violations).push(format!("{} {}: {wrong}", request.method, request.path));
-                respond(answer, 422, failed("INVALID_ARGUMENT", &wrong));
+                respond(answer, 400, failed("INVALID_ARGUMENT", &wrong, json!({})));
             }
         }
     }
@@ -176,9 +220,7 @@ impl Service {
     fn answer(&self, request: &HttpRequest) -> Result<Option<Value>, String> {
         let (known, needed): (&[&str], &[&str]) = match &*request.path {
             "/api/v1/content/read" => (&["uri", "offset", "limit", "raw"], &["uri"]),
-            "/api/v1/fs/ls" => {
-                (&["uri", "simple", "recursive", "output", "abs_limit", "node_limit", "offset", "limit"], &["uri"])
-            }
+            "/api/v1/fs/ls" => (LIST, &["uri"]),
             _ => (&[], &[]),
         };
         if let Some((name, _)) = request.query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
@@ -196,8 +238,11 @@ impl Service {
             }
             ("GET", "/api/v1/fs/ls") => {
                 let below = format!("{}/", uri.trim_end_matches('/'));
-                let names: Vec<&str> = files.keys().filter_map(|uri| uri.strip_prefix(&below)).collect();
-                Ok((!names.is_empty()).then(|| json!(names)))
+                let names = files.keys().filter_map(|uri| uri.strip_prefix(&below)?.split('/').next());
+                let limit = request.all("node_limit").next().map_or(Ok(LIST_ENTRIES), str::parse);
+                let limit = limit.map_err(|error| format!("`node_limit`: {error}"))?;
+                let entries: BTreeSet<String> = names.map(|name| format!("{below}{name}")).collect();
+                Ok((!entries.is_empty()).then(|| entries.into_iter().take(limit).collect()))
             }
             ("POST", WRITE_PATH) => {
                 let body = body(request, WRITE)?;
@@ -205,35 +250,49 @@ impl Service {
                 if !uri.starts_with("viking://") {
                     return Err(format!("`uri` is {uri}"));
                 }
-                match (body["mode"].as_str().unwrap_or("replace"), files.contains_key(&uri)) {
-                    ("create", true) => return Err("the file is there already".to_owned()),
-                    ("replace", false) => return Ok(None),
-                    ("create" | "replace", _) => {}
-                    (mode, _) => return Err(format!("`mode` is {mode}")),
+                if !uri.ends_with(".md") {
+                    return Err(format!("creating a new file does not allow extension: {uri}"));
+                }
+                // Both make a file that is not there, and replace one that is.
+                match body["mode"].as_str().unwrap_or("replace") {
+                    "create" | "replace" => {}
+                    mode => return Err(format!("unsupported write mode: {mode}")),
                 }
                 files.insert(uri.clone(), content);
+                match *lock(&self.vectors_fail) {
+                    true => lock(&self.without_vector).insert(uri.clone()),
+                    false => lock(&self.without_vector).remove(&uri),
+                };
                 *lock(&self.writes) += 1;
                 Ok(Some(json!({"uri": uri})))
             }
             ("POST", "/api/v1/search/find") => {
                 let body = body(request, FIND)?;
-                let (question, target) =
-                    (words(body["query"].as_str().unwrap_or_default()), body["target_uri"].as_str());
+                let query = body["query"].as_str().unwrap_or_default();
+                if query.trim().is_empty() {
+                    return Err("Search query or image_url must not be empty unless a filter is provided.".to_owned());
+                }
+                let (question, target) = (words(query), body["target_uri"].as_str().unwrap_or_default());
                 let (limit, least) =
                     (body["limit"].as_u64().unwrap_or(10), body["score_threshold"].as_f64().unwrap_or(0.0));
                 let score = |content: &str| {
                     let shared = words(content).intersection(&question).count();
-                    shared as f64 / question.len().max(1) as f64
+                    (1.0 + shared as f64 / question.len().max(1) as f64) / 2.0
                 };
-                let is_below = |uri: &&String| uri.starts_with(target.unwrap_or_default());
-                let found = files.iter().filter(|(uri, _)| is_below(uri)).map(|(uri, content)| (score(content), uri));
-                let mut found: Vec<_> = found.filter(|(score, _)| *score > 0.0 && *score >= least).collect();
+                let below = format!("{}/", target.trim_end_matches('/'));
+                let without_vector = lock(&self.without_vector);
+                let is_below = |uri: &String| target.is_empty() || uri.starts_with(&below);
+                let is_searched = |uri: &String| is_below(uri) && !without_vector.contains(uri);
+                let found =
+                    files.iter().filter(|(uri, _)| is_searched(uri)).map(|(uri, content)| (score(content), uri));
+                let mut found: Vec<_> = found.filter(|(score, _)| *score > least).collect();
                 found.sort_by(|one, other| other.0.total_cmp(&one.0));
-                let item = |(score, uri): &(f64, &String)| json!({"uri": uri, "score": score, "level": 2, "abstract": "a summary"});
+                let item =
+                    |(score, uri): &(f64, &String)| json!({"uri": uri, "level": 2, "score": score, "abstract": ""});
                 let mut resources: Vec<Value> =
                     found.iter().take(usize::try_from(limit).unwrap_or(10)).map(item).collect();
-                // The summary of a directory is found too.
-                resources.push(json!({"uri": "viking://resources/rath-notes/.abstract.md", "score": 0.9, "level": 0}));
+                // The summary of a directory, which another program asked for, is found too.
+                resources.push(json!({"uri": format!("{below}.abstract.md"), "level": 0, "score": 0.9}));
                 Ok(Some(json!({"memories": [], "resources": resources, "skills": [], "total": resources.len()})))
             }
             (method, path) => Err(format!("there is no such operation: {method} {path}")),
@@ -247,9 +306,9 @@ fn body(request: &HttpRequest, members: &[Member]) -> Result<Value, String> {
     wrong_member(&value, members).map_or(Ok(value), Err)
 }
 
-/// Returns the words of a text that can find it, without the details behind it.
+/// Returns the words of a text that can find it.
 fn words(text: &str) -> BTreeSet<String> {
-    let text = text.split("<!--").next().unwrap_or_default().to_lowercase();
+    let text = text.to_lowercase();
     let words =
         text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty() && !COMMON.contains(word));
     words.map(|word| word.trim_end_matches('s').to_owned()).collect()
@@ -257,4 +316,67 @@ fn words(text: &str) -> BTreeSet<String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use rath::Memory;
+    use rath::memory::{OpenViking, Position};
+
+    use crate::memory::{MemoryCase, conforms};
+
+    /// A service that runs. Its notes are removed when it is dropped.
+    struct RealViking {
+        address: String,
+    }
+
+    impl RealViking {
+        /// Returns the service at an address.
+        ///
+        /// # Panics
+        ///
+        /// If it has notes: they would be removed.
+        fn at(address: &str) -> Self {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let notes = runtime.block_on(open(address).list(&[], Position::default(), 1)).expect("a list");
+            assert!(notes.is_empty() && notes.notice.is_none(), "the service has notes: name one that has none");
+            RealViking { address: address.to_owned() }
+        }
+    }
+
+    impl Drop for RealViking {
+        fn drop(&mut self) {
+            let host = self.address.trim_start_matches("http://").trim_end_matches('/');
+            let mut stream = TcpStream::connect(host).expect("the service runs");
+            let key =
+                std::env::var("OPENVIKING_API_KEY").map(|key| format!("x-api-key: {key}\r\n")).unwrap_or_default();
+            let path = "/api/v1/fs?uri=viking://resources/rath-notes&recursive=true&wait=true";
+            let request = format!("DELETE {path} HTTP/1.1\r\nhost: {host}\r\n{key}connection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("sent");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            let status = answer.split(' ').nth(1).unwrap_or_default();
+            // A promise need not write anything.
+            if !std::thread::panicking() {
+                assert!(["200", "404"].contains(&status), "the notes are still there: {answer}");
+            }
+        }
+    }
+
+    fn open(address: &str) -> Memory {
+        Memory::new(OpenViking::from_env(address).expect("an address"))
+    }
+
+    #[test]
+    #[ignore = "needs a running openviking-server without notes: RATH_OPENVIKING, and OPENVIKING_API_KEY if it has a key"]
+    fn a_real_service_keeps_its_promises() {
+        let address = std::env::var("RATH_OPENVIKING").expect("an address");
+        conforms(&mut || {
+            let service = RealViking::at(&address);
+            MemoryCase::new(move || open(&service.address))
+        });
+    }
 }

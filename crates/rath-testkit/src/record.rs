@@ -28,8 +28,8 @@ use serde_json::Value;
 
 /// The answers of a model that makes calls of every kind which reads or changes files.
 const WORK: [&str; 6] = [
-    r#"{"calls": [{"name": "write_file", "arguments": {"path": "src/a.txt", "text": "one\ntwo\n"}}]}"#,
-    r#"{"calls": [{"name": "edit_file", "arguments": {"path": "src/a.txt", "old": "two", "new": "three"}}]}"#,
+    r#"{"calls": [{"name": "write_file", "arguments": {"path": "src/a.txt", "content": "one\ntwo\n"}}]}"#,
+    r#"{"calls": [{"name": "edit_file", "arguments": {"path": "src/a.txt", "old_string": "two", "new_string": "three"}}]}"#,
     r#"{"calls": [{"name": "shell", "arguments": {"command": "cat src/a.txt; wc -l < src/a.txt; mkdir b; mv src/a.txt b/c.txt; exit 3"}}]}"#,
     r#"{"calls": [{"name": "shell", "arguments": {"command": "printf x > d; cp d e; rm d; echo to stderr >&2"}}]}"#,
     r#"{"calls": [{"name": "read_file", "arguments": {"path": "b/c.txt"}}]}"#,

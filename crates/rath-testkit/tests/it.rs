@@ -178,7 +178,7 @@ fn a_memory_in_openviking_keeps_its_promises() {
 }
 
 fn viking(service: &StandInViking) -> Memory {
-    Memory::new(OpenViking::new(service.address()).expect("an address").key(service.key()).min_score(0.1))
+    Memory::new(OpenViking::new(service.address()).expect("an address").key(service.key()))
 }
 
 #[test]
@@ -192,8 +192,13 @@ fn what_openviking_refuses_is_said_without_the_key() {
         "{error:?}"
     );
     let memory = viking(&service);
-    for (status, kind) in [(500, MemoryErrorKind::Other), (503, MemoryErrorKind::Busy), (422, MemoryErrorKind::Invalid)]
-    {
+    let kinds = [
+        (500, MemoryErrorKind::Other),
+        (503, MemoryErrorKind::Busy),
+        (409, MemoryErrorKind::Busy),
+        (400, MemoryErrorKind::Invalid),
+    ];
+    for (status, kind) in kinds {
         service.fail(Some(status));
         let error = runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect_err("refused");
         assert_eq!(error.kind(), kind, "{error}");
@@ -208,13 +213,15 @@ fn what_openviking_refuses_is_said_without_the_key() {
     assert!(error.hint().is_some_and(|hint| hint.contains("address")), "{error:?}");
     // A file of another program is no note, and one of a newer version is not lost.
     runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
-    service.put("viking://resources/rath-notes/readme.md", "The gate of others.");
+    for name in ["readme.md", "texts/readme.md", "texts/0123456789abcdef0123456789abcdef.md"] {
+        service.put(&format!("viking://resources/rath-notes/{name}"), "The gate of others.");
+    }
     let found = runtime.block_on(memory.recall("gate")).expect("an answer");
     assert_eq!(found.len(), 1);
     let as_of = rath::memory::Query::new("gate").as_of(rath::memory::Position(1));
     let error = runtime.block_on(memory.recall(as_of)).expect_err("it has no positions");
     assert_eq!(error.kind(), MemoryErrorKind::Unsupported);
-    assert_eq!(service.writes(), 1);
+    assert_eq!(service.writes(), 2, "a text and a note");
     drop(service);
     let error = runtime.block_on(memory.recall("gate")).expect_err("it is gone");
     assert_eq!(error.kind(), MemoryErrorKind::Connection, "{error}");
@@ -226,7 +233,8 @@ fn what_openviking_refuses_is_said_without_the_key() {
 
 #[test]
 fn a_write_whose_answer_was_lost_can_be_made_again() {
-    for lost in 0..2 {
+    // The text, the note, and the old version.
+    for (lost, writes) in [(0, 6), (1, 5), (2, 5)] {
         let service = StandInViking::start();
         let (memory, runtime) = (viking(&service), runtime());
         let old = runtime.block_on(memory.remember(Note::new("The gate opens at nine."))).expect("durable");
@@ -239,8 +247,22 @@ fn a_write_whose_answer_was_lost_can_be_made_again() {
         let found = runtime.block_on(memory.recall("gate")).expect("an answer");
         let found: Vec<_> = found.iter().map(|hit| &hit.note.id).collect();
         assert_eq!(found, [&note.id], "{lost}: the old version is not found any more");
-        assert_eq!(service.writes(), 3, "{lost}: each file was written once");
+        assert_eq!(service.writes(), writes, "{lost}: only a text without a note is written twice");
     }
+}
+
+#[test]
+fn a_note_without_a_vector_is_found_once_it_is_written_again() {
+    let service = StandInViking::start();
+    let (memory, runtime) = (viking(&service), runtime());
+    let note = Note::new("The gate opens at nine.");
+    service.fail_vectors(true);
+    let error = runtime.block_on(memory.remember(note.clone())).expect_err("it has no vector");
+    assert!(error.message().contains("embedding"), "{error}");
+    service.fail_vectors(false);
+    runtime.block_on(memory.remember(note.clone())).expect("durable");
+    let found = runtime.block_on(memory.recall("gate")).expect("an answer");
+    assert_eq!(found.iter().map(|hit| &hit.note.id).collect::<Vec<_>>(), [&note.id]);
 }
 
 #[test]
@@ -252,6 +274,7 @@ fn a_damaged_file_hides_no_note() {
     }
     let damaged = "viking://resources/rath-notes/0123456789abcdef0123456789abcdef.md";
     service.put(damaged, "The gate of");
+    service.put(&damaged.replace("rath-notes", "rath-notes/texts"), "The gate of others.");
     let hits = runtime.block_on(memory.recall("gate")).expect("an answer");
     let page = runtime.block_on(memory.list(&[], Position::default(), 9)).expect("a list");
     assert_eq!((hits.len(), page.len()), (2, 2));
@@ -299,7 +322,7 @@ fn a_service_on_this_machine_is_reached_without_a_proxy() {
     let settings = [&proxies[..], &[(ADDRESS, service.address()), (KEY, service.key())]].concat();
     let output = rath_test_support::this_test("a_client_behind_a_proxy", &settings).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(service.writes(), 1);
+    assert_eq!(service.writes(), 2);
 }
 
 #[test]

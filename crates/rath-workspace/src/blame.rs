@@ -53,6 +53,8 @@ pub struct BlamedLine {
     pub text: String,
     /// The position of the revision in the history.
     pub revision: usize,
+    /// True if the content of the file in that revision was forgotten: the line came from there, or from a later revision.
+    pub is_forgotten: bool,
 }
 
 impl Objects {
@@ -62,7 +64,8 @@ impl Objects {
         let Some(content) = read_lines(self, revisions[head].tree, path)? else { return Ok(None) };
         let texts: Vec<String> = lines(&content).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         let origins = trace(revisions, head, self, path, texts.len())?;
-        let lines = texts.into_iter().zip(origins).map(|(text, revision)| BlamedLine { text, revision });
+        let line = |(text, (revision, is_forgotten))| BlamedLine { text, revision, is_forgotten };
+        let lines = texts.into_iter().zip(origins).map(line);
         Ok(Some(lines.collect()))
     }
 }
@@ -84,68 +87,100 @@ fn read_lines(objects: &Objects, tree: TreeId, path: &str) -> Result<Option<Vec<
 /// A line: its number in one version of the file, and its number in the final version.
 type TracedLine = (usize, usize);
 
-/// Returns the revision that each line of a file came from.
-fn trace(revisions: &[Revision], head: usize, objects: &Objects, path: &str, count: usize) -> Result<Vec<usize>> {
-    let mut origins = vec![head; count];
-    // By revision: the paths that are traced there, each with its lines.
-    let mut pending: HashMap<usize, HashMap<String, Vec<TracedLine>>> = HashMap::new();
-    pending.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
+/// A file that is traced at a revision.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TracedFile {
+    path: String,
+    /// If the content of the file at the revision was forgotten: the tree and path of a later version, whose lines are traced instead.
+    later: Option<(TreeId, String)>,
+}
+
+/// Returns the revision that each line of a file came from, and true if the content of the file there was forgotten.
+fn trace(
+    revisions: &[Revision],
+    head: usize,
+    objects: &Objects,
+    path: &str,
+    count: usize,
+) -> Result<Vec<(usize, bool)>> {
+    let forgotten = objects.forgotten_files();
+    let mut origins = vec![(head, false); count];
+    // By revision: the files that are traced there, each with its lines.
+    let mut pending: HashMap<usize, HashMap<TracedFile, Vec<TracedLine>>> = HashMap::new();
+    let file = TracedFile { path: path.to_owned(), later: None };
+    pending.entry(head).or_default().insert(file, (0..count).map(|line| (line, line)).collect());
     for at in (0..=head).rev() {
-        for (path, mut open) in pending.remove(&at).unwrap_or_default() {
-            // In a merge, a parent with the same version of the file is traced first: all lines came from it.
-            let version = |at: usize| objects.version(revisions[at].tree, &path);
+        for (file, mut open) in pending.remove(&at).unwrap_or_default() {
             let mut parents = revisions[at].parents.clone();
             if parents.len() > 1 {
+                // In a merge, a parent with the same version of the file is traced first: all lines came from it. One whose content was
+                // forgotten is traced last: all lines may have come from it.
+                let version = |at: usize| objects.version(revisions[at].tree, &file.path);
                 let now = version(at)?;
-                let same: Vec<bool> =
-                    parents.iter().map(|parent| Ok(version(*parent)? == now)).collect::<Result<_>>()?;
-                let (first, rest): (Vec<_>, Vec<_>) = parents.into_iter().zip(same).partition(|(_, same)| *same);
-                parents = first.into_iter().chain(rest).map(|(parent, _)| parent).collect();
+                let rank = |parent: usize| -> Result<u8> {
+                    let then = version(parent)?;
+                    let is_forgotten = then.is_some_and(|(_, id)| forgotten.contains_key(&id));
+                    Ok(if then == now { 0 } else { 1 + u8::from(is_forgotten) })
+                };
+                let mut ranked: Vec<_> =
+                    parents.into_iter().map(|parent| Ok((rank(parent)?, parent))).collect::<Result<_>>()?;
+                ranked.sort_by_key(|(rank, _)| *rank);
+                parents = ranked.into_iter().map(|(_, parent)| parent).collect();
             }
             for parent in parents {
-                let (name, traced) =
-                    trace_to_parent(objects, revisions[parent].tree, revisions[at].tree, &path, &open)?;
+                let (before, traced) =
+                    trace_to_parent(objects, revisions[parent].tree, revisions[at].tree, &file, &open)?;
                 let traced_ends: HashSet<usize> = traced.iter().map(|(_, end)| *end).collect();
                 open.retain(|(_, end)| !traced_ends.contains(end));
-                pending.entry(parent).or_default().entry(name).or_default().extend(traced);
+                pending.entry(parent).or_default().entry(before).or_default().extend(traced);
             }
-            open.into_iter().for_each(|(_, end)| origins[end] = at);
+            open.into_iter().for_each(|(_, end)| origins[end] = (at, file.later.is_some()));
         }
     }
     Ok(origins)
 }
 
-/// Returns the path of the file in the previous tree, and those lines that were there.
+/// Returns the file in the previous tree, and those lines that were there.
 fn trace_to_parent(
     objects: &Objects,
     before: TreeId,
     after: TreeId,
-    path: &str,
+    file: &TracedFile,
     lines: &[TracedLine],
-) -> Result<(String, Vec<TracedLine>)> {
+) -> Result<(TracedFile, Vec<TracedLine>)> {
+    let path = &file.path;
     if before == after || lines.is_empty() {
-        return Ok((path.to_owned(), lines.to_vec()));
+        return Ok((file.clone(), lines.to_vec()));
     }
     let changes = objects.diff(Some(before), after)?;
-    let Some(change) = changes.iter().find(|change| change.path == path) else {
-        return Ok((path.to_owned(), lines.to_vec()));
+    let Some(change) = changes.iter().find(|change| change.path == *path) else {
+        return Ok((file.clone(), lines.to_vec()));
     };
     let name = match &change.kind {
         ChangeKind::Modified => {
             // A file that was moved unchanged to the path of another file.
             let moved =
                 changes.iter().find(|deleted| deleted.kind == ChangeKind::Deleted && deleted.before == change.after);
-            moved.map_or(path, |deleted| &*deleted.path).to_owned()
+            moved.map_or(&**path, |deleted| &*deleted.path).to_owned()
         }
         ChangeKind::Renamed { from } => from.clone(),
-        ChangeKind::Created | ChangeKind::Deleted => return Ok((path.to_owned(), Vec::new())),
+        ChangeKind::Created | ChangeKind::Deleted => return Ok((file.clone(), Vec::new())),
     };
-    let (Some(old), Some(new)) = (read_lines(objects, before, &name)?, read_lines(objects, after, path)?) else {
-        return Ok((name, Vec::new()));
+    let (tree, known) = file.later.as_ref().map_or((after, path), |(tree, path)| (*tree, path));
+    let old = match read_lines(objects, before, &name) {
+        // The lines are looked for in the versions before it.
+        Err(error) if error.kind() == ErrorKind::Forgotten => {
+            return Ok((TracedFile { path: name, later: Some((tree, known.clone())) }, lines.to_vec()));
+        }
+        old => old?,
+    };
+    let traced_file = TracedFile { path: name, later: None };
+    let (Some(old), Some(new)) = (old, read_lines(objects, tree, known)?) else {
+        return Ok((traced_file, Vec::new()));
     };
     let same = unchanged(&old, &new);
     let traced = lines.iter().filter_map(|(line, end)| Some((*same.get(line)?, *end))).collect();
-    Ok((name, traced))
+    Ok((traced_file, traced))
 }
 
 /// Returns the lines of a file, without line breaks.

@@ -95,6 +95,35 @@ pub(crate) fn diff_snapshots(
     Ok(file_changes)
 }
 
+/// Returns the tracked files whose metadata differs between two snapshots although their versions are the same: they were written to.
+pub(crate) fn rewritten(objects: &Objects, before: &Arc<Dir>, after: &Arc<Dir>) -> Result<Vec<FileChange>> {
+    let (mut changes, mut rest) = (Vec::new(), vec![(Vec::new(), before, after)]);
+    while let Some((path, before, after)) = rest.pop() {
+        for entry in &after.entries {
+            let Some(earlier) = before.find(after.name(entry)) else { continue };
+            let path = join_path(&path, after.name(entry));
+            match (entry.kind, before.child(earlier), after.child(entry)) {
+                (_, Some(before), Some(after)) if !Arc::ptr_eq(before, after) => rest.push((path, before, after)),
+                (EntryKind::Tracked(_), None, None)
+                    if (earlier.kind, earlier.id) == (entry.kind, entry.id) && earlier.stat != entry.stat =>
+                {
+                    let digest = Some(objects.digest(entry.id)?);
+                    changes.push(FileChange {
+                        path: paths::path_text(&path).into_owned(),
+                        kind: ChangeKind::Modified,
+                        before: digest,
+                        after: digest,
+                        untracked: None,
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(changes)
+}
+
 /// Returns the paths of the files that were tracked in one snapshot and are not in another.
 pub(crate) fn removed_paths(before: &Arc<Dir>, after: &Arc<Dir>) -> Vec<Vec<u8>> {
     let (mut removed, mut rest) = (Vec::new(), vec![(Vec::new(), before, Some(after))]);
@@ -311,6 +340,18 @@ impl<'a> SnapshotDiff<'a> {
             && Arc::ptr_eq(before, after)
         {
             return;
+        }
+        let is_unread = |dir: Option<&Arc<Dir>>| dir.is_some_and(|dir| dir.is_unread());
+        if is_unread(after)
+            && before.is_some()
+            && !is_unread(before)
+            && !pair.after.is_some_and(Dir::is_unread)
+            && let Some((dir, entry)) = other
+        {
+            // What else is in it now is not known.
+            let unread = Some(Leaf::Untracked(UntrackedReason::Special, Stat::default()));
+            let path = join_path(&pair.path, dir.name(entry));
+            self.untracked.push(UntrackedChange { path, before: unread, after: unread, ignored: pair.ignored });
         }
         let leaf = |side: Option<(&'a Dir, &'a DirEntry)>| {
             side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf())

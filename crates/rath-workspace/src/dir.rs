@@ -74,9 +74,12 @@ pub(crate) enum FileType {
     Unknown,
 }
 
+/// The bits of a mode that have the type of a file.
+pub(crate) const FILE_TYPE: u32 = 0o170_000;
+
 impl Stat {
     pub(crate) fn file_type(&self) -> FileType {
-        match self.mode & 0o170_000 {
+        match self.mode & FILE_TYPE {
             0o100_000 => FileType::File,
             0o040_000 => FileType::Directory,
             0o120_000 => FileType::Link,

@@ -272,6 +272,11 @@ pub(crate) fn truncate(file: &Handle) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(file, 0)?)
 }
 
+/// Blocks until the content of a file is durable.
+pub(crate) fn sync_content(file: &Handle) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(file)?)
+}
+
 /// Writes all bytes to a file.
 pub(crate) fn write_all(file: &Handle, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {

@@ -175,6 +175,10 @@ pub(crate) fn read_all(file: &Handle, _content: &mut Vec<u8>, _max: u64) -> io::
     match *file {}
 }
 
+pub(crate) fn sync_content(file: &Handle) -> io::Result<()> {
+    match *file {}
+}
+
 pub(crate) fn write_all(file: &Handle, _bytes: &[u8]) -> io::Result<()> {
     match *file {}
 }

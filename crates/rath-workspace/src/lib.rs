@@ -77,10 +77,13 @@
 //! - `.git` at any depth, reported as one path. Its `objects` are skipped, because git writes no object without changing
 //!   another file too. Other files of a nested repository are ordinary files;
 //! - files larger than 32 MiB, or than [`Workspace::max_file_size`];
-//! - pipes, sockets and devices; files and directories that the permissions do not allow reading; directories nested
-//!   more than 2,048 deep; and files that are part of a SHA-1 collision attack;
+//! - pipes, sockets and devices; files and directories that the permissions do not allow reading, of which no version is stored yet;
+//!   directories nested more than 2,048 deep; and files that are part of a SHA-1 collision attack;
 //! - empty directories;
 //! - `.rath` below the first level, and temporary files that are about to be renamed (`.rath-`, 32 digits, `.tmp`).
+//!
+//! A tracked file that becomes too large or gets a secret, and files and directories that can no longer be read, keep their last
+//! versions: [`Snapshot::outdated`] names these files, and a restore that would change one fails.
 //!
 //! The `.rath` directory of the workspace itself is neither stored nor reported.
 //!
@@ -153,6 +156,7 @@ mod temporaries;
 #[cfg(all(test, unix))]
 mod tests;
 mod tree;
+mod unread;
 mod walk;
 
 pub use self::backup::Backups;
@@ -227,6 +231,8 @@ pub struct Workspace {
     left_out: BTreeSet<Vec<u8>>,
     /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
+    /// The files of the last version, if no snapshot of it is known.
+    assumed: Option<Arc<Dir>>,
     /// True if `known` is newer than the index.
     unsaved: bool,
     /// The mount, for a fork by overlay.
@@ -274,6 +280,7 @@ impl Workspace {
             secret_finder: None,
             left_out: BTreeSet::new(),
             known,
+            assumed: None,
             unsaved,
             overlay,
         };
@@ -355,15 +362,25 @@ impl Workspace {
         self.known.clone().map(Snapshot::new)
     }
 
+    /// Takes a tree for the last version, if no snapshot is known because the index was lost: what cannot be read keeps its version in
+    /// this tree. Does nothing if the tree is not stored.
+    pub fn assume(&mut self, tree: TreeId) {
+        if self.known.is_none() {
+            self.assumed = unread::dir_of_tree(&self.objects, tree.0).ok();
+        }
+    }
+
     /// Stores the current contents of the directory. They are durable after [`Objects::sync`].
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.removed.as_ref()));
+        let before = self.known.clone().or_else(|| self.assumed.clone());
+        let (limits, known) = ((self.max_file_size, self.limits), (before.clone(), self.removed.as_ref()));
         let leaves = (self.secret_finder.as_deref(), &self.left_out);
         let dir = walk::walk(&root, &self.objects, &batch, limits, known, leaves)?;
         batch.finish()?;
-        if let (Some(removed), Some(known)) = (&mut self.removed, &self.known) {
+        self.assumed = None;
+        if let (Some(removed), Some(known)) = (&mut self.removed, &before) {
             removed.extend(changes::removed_paths(known, &dir));
         }
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &dir));
@@ -394,6 +411,12 @@ impl Workspace {
     /// An ignored directory with more than 20 changes is one path.
     pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
         self.changes_listing(before, after, &|_| false)
+    }
+
+    /// Returns the tracked files that were written to between two snapshots although their content is the same: in between it may have
+    /// been another one.
+    pub fn rewritten(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
+        changes::rewritten(&self.objects, &before.dir, &after.dir)
     }
 
     /// Returns the changes between two snapshots, as [`changes`](Workspace::changes) does, with each path in an ignored directory
@@ -501,6 +524,7 @@ impl Workspace {
             secret_finder: self.secret_finder.clone(),
             left_out: self.left_out.clone(),
             known,
+            assumed: None,
             unsaved: true,
             overlay,
         }

@@ -110,17 +110,20 @@ fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &
     write_texts(text, (&name(old, &a), old_content), (&name(new, &b), new_content));
 }
 
-/// Returns the difference between two versions of a text file, as in a patch. A file that did not exist has no version before.
+/// Returns the difference between two versions of a text file, as in a patch. A file that did not exist has no version before, and one
+/// that is deleted has none after.
 ///
 /// ```
-/// let patch = rath_workspace::text_patch("a.txt", None, "one\n");
+/// let patch = rath_workspace::text_patch("a.txt", None, Some("one\n"));
 /// assert_eq!(patch, "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,1 @@\n+one\n");
 /// ```
-pub fn text_patch(path: &str, before: Option<&str>, after: &str) -> String {
+pub fn text_patch(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     let (a, b) = (paths::patch_path("a", path), paths::patch_path("b", path));
     let mut text = String::new();
     let a = if before.is_some() { &a } else { "/dev/null" };
-    write_texts(&mut text, (a, before.unwrap_or_default().as_bytes()), (&b, after.as_bytes()));
+    let b = if after.is_some() { &b } else { "/dev/null" };
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+    write_texts(&mut text, (a, before.as_bytes()), (b, after.as_bytes()));
     text
 }
 

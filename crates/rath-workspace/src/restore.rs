@@ -60,6 +60,7 @@ impl Restore<'_> {
     fn apply<'c>(&self, changed: &'c [TreeChange], applied: &mut Vec<&'c TreeChange>) -> Result<()> {
         let wanted = changed.iter().filter_map(|change| Some((paths::path_text(&change.path), change.after?.1)));
         self.objects.check_remembered(wanted)?;
+        changed.iter().try_for_each(|change| self.check_readable(change))?;
         let mut targets = Vec::new();
         for change in changed {
             match change.after {
@@ -123,6 +124,25 @@ impl Restore<'_> {
         }
         self.remove_empty(emptied);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Fails if a file is in a directory that could not be read: neither is it known what is there, nor that nothing is.
+    fn check_readable(&self, change: &TreeChange) -> Result<()> {
+        let mut dir = self.dir;
+        for (end, _) in change.path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = &change.path[..end];
+            match dir.find(last_name(above)).and_then(|entry| dir.child(entry)) {
+                None => return Ok(()),
+                Some(child) if child.is_unread() => {
+                    let (path, above) = (paths::path_text(&change.path), paths::path_text(above));
+                    let message = format!("cannot restore `{path}`: the directory `{above}` cannot be read");
+                    return Err(Error::new(ErrorKind::Io, message)
+                        .with_hint(format!("allow yourself to read and write `{above}`, or move it elsewhere")));
+                }
+                Some(child) => dir = child,
+            }
+        }
+        Ok(())
     }
 
     /// Fails if removing a file would lose a version of it that is not kept.
@@ -325,7 +345,11 @@ impl Restore<'_> {
         }
         self.with_temporary(path, &dir, |temporary| {
             // As long as the file is open, no other one gets its inode.
-            let _open = write_new(temporary, mode, content)?;
+            let open = write_new(temporary, mode, content)?;
+            if let Some(file) = open.as_ref().filter(|_| self.care != Care::None) {
+                // After a power cut the file has the old content or the new content too, never a part.
+                disk::sync_content(file)?;
+            }
             self.put_in_place(temporary, at, change)
         })
     }

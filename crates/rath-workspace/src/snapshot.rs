@@ -86,6 +86,7 @@ impl Snapshot {
                 break;
             }
             match dir.child(entry) {
+                Some(child) if child.is_unread() => return Presence::Unknown,
                 Some(child) => dir = child,
                 None if entry.stat.file_type() == FileType::Directory => return Presence::Unknown,
                 None => return Presence::Absent,
@@ -124,14 +125,20 @@ impl Snapshot {
         self.leaves(FileType::Directory)
     }
 
-    /// Returns the paths of a type without known contents.
+    /// Returns the paths of a type without known contents. Of a directory that can no longer be read, the path and those of an earlier
+    /// snapshot below it.
     fn leaves(&self, file_type: FileType) -> Vec<String> {
         let (mut leaves, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
         while let Some((path, dir)) = rest.pop() {
             for entry in &dir.entries {
                 let child_path = || join_path(&path, dir.name(entry));
                 match dir.child(entry) {
-                    Some(child) => rest.push((child_path(), child)),
+                    Some(child) => {
+                        if child.is_unread() && !dir.is_unread() && file_type == FileType::Directory {
+                            leaves.push(paths::path_text(&child_path()).into_owned());
+                        }
+                        rest.push((child_path(), child));
+                    }
                     None if entry.stat.file_type() == file_type => {
                         leaves.push(paths::path_text(&child_path()).into_owned());
                     }
@@ -192,6 +199,9 @@ impl Workspace {
         };
         let mut rest: Vec<_> = top.map(|dir| (path, dir)).into_iter().collect();
         while let Some((path, dir)) = rest.pop() {
+            if dir.is_unread() {
+                unread.push(path.clone());
+            }
             for entry in &dir.entries {
                 let child_path = join_path(&path, dir.name(entry));
                 match dir.child(entry) {

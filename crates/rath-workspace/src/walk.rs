@@ -131,6 +131,14 @@ impl Walk<'_> {
             Ok(handle) => OpenDir::new(handle, &self.open),
             Err(error) if disk::is_gone(&error) => return node.complete(DirResult::Gone, &finish_dir),
             Err(error) if disk::is_denied(&error) => {
+                if let (Purpose::Track(_) | Purpose::KeepTracked(_), Some(known)) =
+                    (&node.context.purpose, &node.context.known)
+                    && node.parent.is_some()
+                    && !known.entries.is_empty()
+                {
+                    // Files that were tracked so far are not deleted because they cannot be looked at.
+                    return node.complete(DirResult::Dir(known.unread()), &finish_dir);
+                }
                 let stat = self.stat(&node, &access).unwrap_or_default();
                 let reason = match node.context.purpose {
                     Purpose::Track(_) | Purpose::KeepTracked(_) => UntrackedReason::Special,
@@ -221,7 +229,11 @@ impl Walk<'_> {
                 },
                 known => known,
             };
-            let is_directory = file_type == FileType::Directory;
+            let is_directory = match file_type {
+                // The permissions do not allow a look at it.
+                FileType::Unknown => before.is_some_and(|(_, entry)| entry.is_directory()),
+                known => known == FileType::Directory,
+            };
             let is_git = name.eq_ignore_ascii_case(b".git");
             let is_secret = is_directory && self.find_secret.is_some_and(|find| find(name));
             let is_never_tracked = is_git || is_rath || temporaries::is_temporary_name(name) || is_secret;
@@ -366,11 +378,15 @@ impl Walk<'_> {
         content: &mut Vec<u8>,
     ) -> Option<Arc<Patterns>> {
         let nth = (0..listing.entries.len()).find(|nth| listing.name(*nth) == b".gitignore")?;
-        let stat = disk::stat(&opened.handle, listing.name(nth)).ok()?;
+        let before = known.and_then(|known| Some((known.find(b".gitignore")?, known.patterns.as_ref()?)));
+        let stat = match disk::stat(&opened.handle, listing.name(nth)) {
+            // Files that were ignored so far are not stored because their rules cannot be read.
+            Err(error) if disk::is_denied(&error) => return before.map(|(_, patterns)| patterns.clone()),
+            stat => stat.ok()?,
+        };
         if stat.file_type() != FileType::File {
             return None;
         }
-        let before = known.and_then(|known| Some((known.find(b".gitignore")?, known.patterns.as_ref()?)));
         if let Some((entry, patterns)) = before
             && entry.stat == stat
             && !entry.racy
@@ -379,6 +395,7 @@ impl Walk<'_> {
         }
         match self.read_file(opened, b".gitignore", content) {
             Ok(FileRead::All(_)) => Some(Arc::new(Patterns::parse(content))),
+            Err(error) if disk::is_denied(&error) => before.map(|(_, patterns)| patterns.clone()),
             _ => None,
         }
     }

@@ -17,12 +17,15 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let mut table = Table::default();
-    for (name, shape) in [("chat", Shape::Chat), ("messages", Shape::Messages)] {
-        requests(&mut table, name, shape);
+    let shapes = [
+        ("chat", Shape::Chat, chat_stream()),
+        ("messages", Shape::Messages, messages_stream()),
+        ("responses", Shape::Responses, responses_stream()),
+    ];
+    for (name, shape, _) in &shapes {
+        requests(&mut table, name, *shape);
     }
-    for (name, shape, stream) in
-        [("chat", Shape::Chat, chat_stream()), ("messages", Shape::Messages, messages_stream())]
-    {
+    for (name, shape, stream) in shapes {
         answers(&mut table, name, shape, &stream);
     }
     table.print();
@@ -183,6 +186,22 @@ fn messages_stream() -> Vec<u8> {
         "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\
          \"usage\":{\"output_tokens\":9}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
     );
+    stream.into_bytes()
+}
+
+fn responses_stream() -> Vec<u8> {
+    let event = |kind: &str, rest: &str| format!("event: {kind}\ndata: {{\"type\":\"{kind}\",{rest}}}\n\n");
+    let item = r#""output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","content":[]}"#;
+    let mut stream = event("response.output_item.added", item);
+    for nth in 0..80_000 {
+        let words = [" the lineage of", " a session,", " \\\"quoted\\\" and", " 你好, said", " somebody.\\n"][nth % 5];
+        let delta = format!(
+            r#""item_id":"msg_1","output_index":0,"content_index":0,"delta":"{words}","sequence_number":{nth},"logprobs":[]"#
+        );
+        stream.push_str(&event("response.output_text.delta", &delta));
+    }
+    let usage = r#""response":{"status":"completed","output":[],"usage":{"input_tokens":9,"output_tokens":9}}"#;
+    stream.push_str(&event("response.completed", usage));
     stream.into_bytes()
 }
 

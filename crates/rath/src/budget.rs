@@ -198,12 +198,13 @@ pub(crate) struct BudgetError {
 
 impl BudgetError {
     fn limit(message: String) -> Self {
-        let hint = "raise the limit of the session's budget, or give it another with `within`, and ask again";
+        let hint =
+            "raise the limit of the session's budget, or give it another with `session.within(..)`, and ask again";
         BudgetError { message, hint }
     }
 
     fn time(limit: Duration) -> Self {
-        BudgetError::limit(format!("the budget allows {limit:?}, and they are over"))
+        BudgetError::limit(format!("the time of the budget is over: {limit:?}"))
     }
 
     fn no_price(message: String) -> Self {
@@ -230,9 +231,8 @@ impl BudgetState {
         if let Some(limit) = turns
             && used_turns >= limit
         {
-            let under_way = if self.reserved.turns > 0 { " or under way" } else { "" };
-            let limit = count(limit, "turn");
-            return over_limit(format!("the budget allows {limit}: used{under_way}: {used_turns}"));
+            let under_way = if self.reserved.turns > 0 { ", by turns that are under way too" } else { "" };
+            return over_limit(format!("the budget of {} is used up{under_way}", count(limit, "turn")));
         }
         let used = self.spent.tokens.saturating_add(self.reserved.tokens);
         if let Some(limit) = tokens
@@ -240,7 +240,7 @@ impl BudgetState {
         {
             let wanted = call.tokens;
             return over_limit(format!(
-                "the budget allows {limit} tokens: used: {used}, and this call sends about {wanted}"
+                "{used} of the budget's {limit} tokens are used, and the next request has about {wanted}"
             ));
         }
         if let Some(limit) = money {
@@ -259,7 +259,7 @@ impl BudgetState {
             let wanted = price.cost(Usage::new(call.tokens, 0));
             if used + wanted > limit {
                 return over_limit(format!(
-                    "the budget allows {limit}: used: {used}, and this call sends for {wanted}"
+                    "{used} of the budget of {limit} is used, and the next request costs {wanted}"
                 ));
             }
         }

@@ -21,6 +21,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tracing::Instrument;
+
 pub use agent::Agent;
 pub use compressor::Compressor;
 pub use fork_join::{Branch, BranchResults, ForkJoin, fork_join};
@@ -32,7 +34,7 @@ pub use sequential::Sequential;
 use module::enter_scope;
 pub(crate) use module::module_name;
 
-use crate::session::{ProgressTracker, Result, Session};
+use crate::session::{ProgressTracker, Result, Session, spans};
 
 /// A module that takes a session and returns it.
 ///
@@ -87,7 +89,9 @@ pub trait Run: Module {
 
 impl<W: Workflow> Run for W {
     fn run(&self, session: Session) -> Running<'_> {
-        Running::new(session, move |session| Box::pin(run_module(self, session, |session| self.forward(session))))
+        // The work is in a box: agents that call agents would need a larger stack.
+        let work = |session| self.forward_boxed(session);
+        Running::new(session, move |session| Box::pin(run_module(self, session, work)))
     }
 
     fn forward_boxed(&self, session: Session) -> Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>> {
@@ -130,8 +134,12 @@ where
             session.heard_by(hub)
         }
     };
-    let is_outermost = entered.module().is_none();
-    let result = match work(enter_scope(entered, module)).await {
+    let outer = entered.module().map(Arc::<str>::from);
+    let entered = enter_scope(entered, module);
+    let span = spans::run_span(&entered, outer.as_deref(), module.is_agent());
+    let result = work(entered).instrument(span.clone()).await;
+    spans::record_run(&span, &result);
+    let result = match result {
         Ok(session) => Ok(leave(session)),
         Err(error) => Err(match tracker {
             Some(tracker) if !error.session().is_some_and(|session| tracker.is_continued_by(session)) => {
@@ -144,7 +152,7 @@ where
         }),
     };
     // The caller may pass the session on, so its steps have to be durable by then.
-    if is_outermost { Session::settled(result).await } else { result }
+    if outer.is_none() { Session::settled(result).await } else { result }
 }
 
 /// A workflow of any type that can be cloned, so that one that two agents share can be bound for one of them.

@@ -4,7 +4,7 @@
 //! it cost. Fork it, merge it, save it, ask it where any of it came from. A [`Provider`] takes one and gives it back with a
 //! model's answer; a [`flow::Workflow`] takes one and gives it back with all that agents and their tools did.
 //!
-#![doc = concat!("```\n", include_str!("../../../examples/03_workflow.rs"), "```")]
+#![doc = concat!("```\n", include_str!("../../../examples/13_workflow.rs"), "```")]
 // What only some parts use is there in every build, so that the parts stay free of conditions.
 #![cfg_attr(not(all(feature = "http", feature = "sandbox", feature = "sqlite")), allow(dead_code))]
 
@@ -102,6 +102,8 @@ mod guide {
     struct ProvidersPage;
     #[doc = include_str!("../../../docs/guide/replay.md")]
     struct ReplayPage;
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
     #[doc = include_str!("../../../docs/guide/stores.md")]
     struct StoresPage;
 }

@@ -4,8 +4,6 @@
 //! speaker, its time and the steps that it came from. What an agent does with a memory is a step of the session: see
 //! [`Agent::memory`](crate::flow::Agent::memory).
 
-mod in_process;
-#[cfg(feature = "sqlite")]
 mod local;
 #[cfg(feature = "http")]
 mod openviking;
@@ -21,9 +19,10 @@ use std::sync::Arc;
 use rath_memory::NoteError;
 pub use rath_memory::{Hit, Lookup, MAX_ID_BYTES, Note, NoteId, NotePath, Position, Query, Size, Source};
 
-use self::in_process::InProcess;
 #[cfg(feature = "sqlite")]
 pub use self::local::LocalMemory;
+#[cfg(not(feature = "sqlite"))]
+use self::local::LocalMemory;
 #[cfg(feature = "http")]
 pub use self::openviking::OpenViking;
 use crate::error::plane_error;
@@ -287,7 +286,7 @@ impl Memory {
 
     /// Creates a memory that lasts as long as the process.
     pub fn in_process(name: &str) -> Self {
-        Memory::new(InProcess::new(name))
+        Memory::new(LocalMemory::in_process(name))
     }
 
     /// Opens the memory that a URI names: `local:DIRECTORY`, `process:NAME` or `openviking:http://HOST:PORT`.

@@ -5,6 +5,7 @@ mod blame;
 mod branch_dirs;
 mod certificate;
 mod changed_paths;
+mod check_inputs;
 mod conflicts;
 mod decide;
 mod error;
@@ -15,6 +16,7 @@ mod ignored_files;
 mod join;
 mod limits;
 mod live;
+mod merged_files;
 mod mirror;
 mod occupant;
 mod paused;
@@ -25,6 +27,8 @@ mod recorder;
 pub(crate) mod recording;
 mod resume;
 mod scope;
+mod seen_files;
+pub(crate) mod spans;
 mod store_list;
 mod update_note;
 mod version_folders;
@@ -42,7 +46,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rath_record::chunk::{Chunk, Detached, Forked, Placed};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, CounterId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
+use rath_record::{BranchId, CounterId, Digest, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
 
 use crate::budget::Budget;
 use crate::cancel::Cancel;
@@ -57,7 +61,7 @@ use live::Live;
 use placement::Placement;
 
 pub use ask::Ask;
-pub(crate) use ask::{note_losses, rebuild};
+pub(crate) use ask::{check_rebuild, note_losses, rebuild};
 pub use blame::{Author, Blame, Certainty, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs, CallChanges};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};
@@ -72,12 +76,12 @@ pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use mirror::{dir_of_stored_place, remove_copies};
 pub(crate) use occupant::{occupant_branch, occupant_file};
 pub use place_with_files::PlacedFiles;
-pub(crate) use placement::is_of_workspace;
 pub(crate) use put_back::PutBackReport;
 pub use recording::{CallDifference, Divergence};
 pub(crate) use recording::{FilesAfter, Replay, ReplayDirs, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
+pub(crate) use seen_files::is_of_workspace;
 pub(crate) use store_list::{ListedStore, StoreList, StoreUri};
 pub(crate) use version_folders::{open_versions, versions_in};
 pub(crate) use versions::lossy_path;
@@ -421,6 +425,12 @@ impl Session {
     pub(crate) fn render(&self, target: RequestTarget<'_>) -> Result<Request> {
         let rendered = self.rendered.render(&self.record, target, self.by.clone());
         rendered.map_err(|missing| Error::from(ProviderError::from(missing)).with_session(self))
+    }
+
+    /// Returns the digest of that request.
+    pub(crate) fn request_digest(&self, target: RequestTarget<'_>) -> Result<Digest> {
+        let digest = self.rendered.digest(&self.record, target);
+        digest.map_err(|missing| Error::from(ProviderError::from(missing)).with_session(self))
     }
 
     /// Returns the session as it was before an answer of a model.

@@ -541,7 +541,10 @@ impl Store {
         let matches = |summary: &&BranchSummary| {
             let branch = summary.branch.to_string();
             !name.is_empty()
-                && (branch.starts_with(&name) || branch.ends_with(&name) || summary.head.to_string().starts_with(&name))
+                && (branch.starts_with(&name)
+                    || branch.ends_with(&name)
+                    || summary.branch.short().starts_with(&name)
+                    || summary.head.to_string().starts_with(&name))
         };
         let list = self.list().await?;
         let candidates: Vec<_> = list.iter().filter(matches).collect();
@@ -552,7 +555,8 @@ impl Store {
                 let ids = self.unlisted().await?.into_iter().filter_map(|unlisted| unlisted.branch);
                 let is_named = |branch: &BranchId| {
                     let id = branch.to_string();
-                    !name.is_empty() && (id.starts_with(&name) || id.ends_with(&name))
+                    !name.is_empty()
+                        && (id.starts_with(&name) || id.ends_with(&name) || branch.short().starts_with(&name))
                 };
                 match &ids.filter(is_named).collect::<Vec<_>>()[..] {
                     [one] => Ok(*one),
@@ -782,7 +786,7 @@ fn shell_word(text: &str) -> String {
 }
 
 /// The advice for a store that is not there.
-const NO_STORE_HINT: &str = "`rath run` makes one; `--store` names another";
+const NO_STORE_HINT: &str = "`rath run 'What is in this directory?'` makes one; `--store` names another";
 
 /// Creates the error for a step whose parent is not in the store.
 pub(crate) fn parent_not_stored(step: StepId) -> StoreError {

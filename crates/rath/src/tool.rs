@@ -29,12 +29,14 @@ pub use output::Output;
 pub use schedule::{Access, Touch};
 pub use source::{ToolListing, ToolSource};
 
+pub(crate) use builtin::{is_added_by_update, is_update, written_paths};
 pub(crate) use check::ArgumentChecker;
 pub(crate) use output::READ_OUTPUT;
 pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{OutputVisibility, Toolbox, never_made, repeat_call, run_calls};
 pub(crate) use source::{ErasedSource, RecordedTool, TOOLS_NOTE, add_listed, describe_changes};
 
+use self::builtin::AcceptedForms;
 use crate::error::ErrorKind;
 use crate::policy::Use;
 use crate::session::{Error, Result};
@@ -130,6 +132,19 @@ pub trait Tool: Send + Sync + 'static {
     #[doc(hidden)]
     fn only_runs_workflows(&self) -> bool {
         false
+    }
+
+    /// Returns true if calls may give arguments under the other names that are listed for the built-in tool of this name.
+    #[doc(hidden)]
+    fn is_builtin(&self) -> bool {
+        false
+    }
+
+    /// Returns the reason why a call with these arguments, which fit the schema, cannot be made, for the model.
+    #[doc(hidden)]
+    fn refuses(&self, arguments: &Value) -> Option<String> {
+        let _ = arguments;
+        None
     }
 
     /// Makes a call. The message of an error is for the model, and the run continues.
@@ -230,7 +245,8 @@ impl Tools {
         let invalid = |problem: String| Error::new(ErrorKind::Arguments, problem);
         let text = call.arguments.as_str().unwrap_or_default();
         let arguments = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
-        tool.check(&arguments).map_err(invalid)?;
+        let arguments = tool.read_arguments(arguments).map_err(invalid)?;
+        tool.tool().refuses(&arguments).map_or(Ok(()), |problem| Err(invalid(problem)))?;
         tool.tool().call(cx, arguments).await
     }
 
@@ -247,6 +263,8 @@ struct ToolEntry {
     spec: ToolSpec,
     /// An error if the specification is not valid.
     check: Result<ArgumentChecker, String>,
+    /// The other names and forms of arguments that calls may have.
+    forms: Option<AcceptedForms>,
     tool: Box<dyn ErasedTool>,
 }
 
@@ -254,7 +272,8 @@ impl ToolHandle {
     pub(crate) fn new(tool: impl Tool) -> Self {
         let spec = tool.spec();
         let check = ArgumentChecker::new(&spec);
-        ToolHandle(Arc::new(ToolEntry { spec, check, tool: Box::new(tool) }))
+        let forms = Tool::is_builtin(&tool).then(|| AcceptedForms::new(&spec));
+        ToolHandle(Arc::new(ToolEntry { spec, check, forms, tool: Box::new(tool) }))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -271,8 +290,23 @@ impl ToolHandle {
         Some(Error::new(ErrorKind::Tool, format_args!("the tool `{}` is not valid: {problem}", self.name())))
     }
 
-    fn check(&self, arguments: &Value) -> Result<(), String> {
-        self.0.check.as_ref().map_or_else(|problem| Err(problem.clone()), |check| check.arguments(arguments))
+    /// Returns the arguments of a call as the schema names them, or says why they do not fit.
+    fn read_arguments(&self, arguments: Value) -> Result<Value, String> {
+        let check = self.0.check.as_ref().map_err(Clone::clone)?;
+        let (arguments, renamed) = match &self.0.forms {
+            Some(forms) => {
+                let read = forms.read(arguments)?;
+                (read.values, read.renamed)
+            }
+            None => (arguments, Vec::new()),
+        };
+        // A model mends what it wrote, under the name that it gave.
+        let as_given = |parameter: &str| {
+            let renamed = renamed.iter().find(|(known, _)| *known == parameter);
+            renamed.map(|(_, given)| (*given).to_owned())
+        };
+        check.renamed_arguments(&arguments, &as_given)?;
+        Ok(arguments)
     }
 
     fn tool(&self) -> &dyn ErasedTool {
@@ -296,6 +330,7 @@ trait ErasedTool: Send + Sync {
     fn time_limit(&self) -> Duration;
     fn output_limit(&self) -> usize;
     fn only_runs_workflows(&self) -> bool;
+    fn refuses(&self, arguments: &Value) -> Option<String>;
     fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> ToolFuture<'a>;
 }
 
@@ -333,6 +368,10 @@ impl<T: Tool> ErasedTool for T {
 
     fn only_runs_workflows(&self) -> bool {
         Tool::only_runs_workflows(self)
+    }
+
+    fn refuses(&self, arguments: &Value) -> Option<String> {
+        Tool::refuses(self, arguments)
     }
 
     fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> ToolFuture<'a> {

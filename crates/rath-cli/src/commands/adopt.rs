@@ -14,9 +14,10 @@ use crate::sessions::{self, SessionArg, Source};
 ///
 /// A session that you did not make on this machine is a guest: it was imported, copied, or came with a directory. You
 /// can read, fork and export it, but nothing of it runs. Look at it first: `rath review` shows the calls that are open,
-/// `rath log` all steps. Adopting it is recorded with your name. Its tools then run in the sandbox that you name here,
+/// `rath log -v` all steps. Adopting it is recorded with your name. Its tools then run in the sandbox that you name here,
 /// and its open calls wait until you approve or deny each.
 #[derive(clap::Args)]
+#[command(mut_arg("session", |arg| arg.default_value(None::<&str>).required(true)))]
 pub(crate) struct AdoptArgs {
     #[command(flatten)]
     session: SessionArg,
@@ -56,7 +57,7 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
         rath::gc::keep_versions_of(store, directory).await?;
     }
     let place = async |session: Session| match sandbox {
-        Some(sandbox) => session.with_files_in(sessions::FILES_DIR).to_with_files(sandbox).await,
+        Some(sandbox) => session.with_files_in(sessions::store_directory()).to_with_files(sandbox).await,
         None => Ok((session, PlacedFiles::None)),
     };
     let session = match &loaded.source {

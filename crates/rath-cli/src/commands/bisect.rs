@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     let directory = place.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new("."));
     let sandbox = sandboxes::strict_sandbox(&loaded, args.sandbox.as_deref(), directory).await?;
     sandboxes::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;
-    let bisected = loaded.session.bisect_in(&sandbox, &args.command).await?;
+    let bisected = loaded.session.bisect_in(&sandbox, &args.command).await.map_err(|error| loaded.explain(error))?;
     sandboxes::note_unshared("the command ran", &bisected.unshared);
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));

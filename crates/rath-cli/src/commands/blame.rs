@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rath::StepId;
 use rath::chunk::Call;
-use rath::record::draw::{count, one_line, preview};
+use rath::record::draw::{count, preview, printable};
 use rath::{Certainty, Line, Origin};
 use serde_json::json;
 
@@ -52,7 +52,7 @@ pub(super) async fn find_lines(
     wanted: Option<usize>,
 ) -> Result<Vec<(Line, usize)>, Failure> {
     loaded.require_files()?;
-    let Some(blame) = loaded.session.blame(path).await? else {
+    let Some(blame) = loaded.session.blame(path).await.map_err(|error| loaded.explain(error))? else {
         let message = format!("there is no file `{path}` in session {}", loaded.name());
         let hint = "name it relative to the session's directory; ignored files are not recorded";
         return Err(Failure::new(message, hint));
@@ -81,7 +81,8 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
         Origin::Before => ("before", None),
         Origin::Outside => ("outside", None),
         Origin::Merge => ("merge", None),
-        Origin::InDoubt(_) => ("in doubt", None),
+        Origin::InDoubt(_) => ("interrupted call", None),
+        Origin::Forgotten => ("forgotten", None),
         Origin::Call(author) => ("call", Some(author)),
     };
     json!({
@@ -102,6 +103,7 @@ fn print_line(out: &mut dyn Write, line: &Line, number: usize, with_details: boo
         Origin::Outside => "outside the agent".to_owned(),
         Origin::Merge => "merged".to_owned(),
         Origin::InDoubt(_) => "interrupted call?".to_owned(),
+        Origin::Forgotten => "forgotten".to_owned(),
         Origin::Call(author) if author.certainty == Certainty::During => format!("during {}", author.call.tool),
         Origin::Call(author) => author.call.tool.to_string(),
     };
@@ -110,7 +112,7 @@ fn print_line(out: &mut dyn Write, line: &Line, number: usize, with_details: boo
         "{} {BRANCH}{:<19}{BRANCH:#} {number:>5}  {}",
         output::short(&line.step),
         preview(&author),
-        one_line(&line.text)
+        printable(&line.text)
     )?;
     if !with_details {
         return Ok(());
@@ -126,6 +128,9 @@ fn print_line(out: &mut dyn Write, line: &Line, number: usize, with_details: boo
         let calls: Vec<_> = calls.iter().map(ToString::to_string).collect();
         writeln!(out, "  written by {}, which was interrupted, or outside the agent", preview(&calls.join(", ")))?;
     }
+    if line.origin == Origin::Forgotten {
+        writeln!(out, "  written in this step, which was removed with `rath forget`, or after it")?;
+    }
     match &line.checks[..] {
         [] => writeln!(out, "  checks: none covers this line")?,
         checks => writeln!(out, "  checks: {}", preview(&checks.join(", ")))?,
@@ -138,7 +143,9 @@ fn print_line(out: &mut dyn Write, line: &Line, number: usize, with_details: boo
 
 /// Prints a call, the agent that made it, and the step of the answer that asked for it.
 pub(super) fn print_call(out: &mut dyn Write, call: &Call, by: Option<&str>, answer: StepId) -> io::Result<()> {
-    writeln!(out, "  call: {} {}", preview(&call.tool), call.arguments.as_str().map(preview).unwrap_or_default())?;
+    // Before it is cut: a part of a secret would not be recognised.
+    let arguments = output::hide_secrets(call.arguments.as_str().unwrap_or_default().to_owned());
+    writeln!(out, "  call: {} {}", preview(&call.tool), preview(&arguments))?;
     by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
     writeln!(out, "  asked for in step: {}", output::short(&answer))
 }

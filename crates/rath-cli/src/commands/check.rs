@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let Some(command) = args.command.as_deref() else {
         let is_running = match &loaded.source {
             Source::Store(store, summary, _) => {
-                let listed = ListedSession::read(store, (**summary).clone()).await;
+                let listed = ListedSession::of_loaded(&loaded, store, summary).await;
                 listed.is_running(&mut HolderCache::default())
             }
             Source::File(..) => false,
@@ -94,11 +94,7 @@ async fn list(args: &CheckArgs, session: &rath::Session, is_running: bool) -> Re
         args.command.as_ref().map(|command| agent::secrets().hide(command).unwrap_or_else(|| command.clone()));
     let shown = checks.list.iter().filter(|(name, _)| command.as_ref().is_none_or(|command| command == *name));
     for (name, check) in shown {
-        let verdict = match check.checked.verdict {
-            Verdict::Passed => "passed",
-            Verdict::Failed => "failed",
-            _ => "could not run",
-        };
+        let verdict = super::verdict_text(check.checked.verdict);
         let fresh = is_compared && check.freshness == Freshness::Fresh;
         let json = json!({
             "check": name, "verdict": check.checked.verdict, "fresh": fresh, "step": check.step.id(),

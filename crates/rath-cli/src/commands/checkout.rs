@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use rath::CheckoutReport;
 use rath::record::draw::{count, one_line};
+use rath::{CheckoutReport, ErrorKind};
 use serde_json::json;
 
-use crate::output::{self, CommandResult, Exit};
+use crate::hints;
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
 /// Write the files of a session or step to a new directory
@@ -28,7 +29,12 @@ pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
     let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let CheckoutReport { files, forgotten, missing } = loaded.session.checkout(&args.directory).await?;
+    let report = loaded.session.checkout(&args.directory).await.map_err(|error| match (error.kind(), error.hint()) {
+        (ErrorKind::Place | ErrorKind::Guest | ErrorKind::Approval, _) | (_, Some(_)) => loaded.explain(error),
+        _ if hints::is_disk_full(&error) => Failure::from(error),
+        _ => Failure::from(error).with_hint("name a directory that is new or empty"),
+    });
+    let CheckoutReport { files, forgotten, missing } = report?;
     let step = loaded.session.head().map(|step| step.id());
     if args.json {
         let (tree, directory) = (loaded.session.tree(), &args.directory);

@@ -1,5 +1,7 @@
 //! `rath cost`: show the cost of the model calls.
 
+mod tree;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -7,10 +9,13 @@ use rath::provider::{Cost, Money, Prices, ProviderError};
 use rath::record::draw::{BranchNames, one_line};
 use rath::record::{BranchId, StepId, Usage};
 
+use self::tree::CostNode;
 use crate::output::{self, CommandResult, Failure};
 use crate::sessions::SessionArg;
 
 /// Show the cost of the model calls, by model and by branch
+///
+/// A call counts once, however many branches contain it.
 #[derive(clap::Args)]
 pub(crate) struct CostArgs {
     #[command(flatten)]
@@ -19,6 +24,9 @@ pub(crate) struct CostArgs {
     /// {"input": 1.25, "output": 10}}`
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
+    /// Show the cost by branch and by the part of the program that asked, as a tree
+    #[arg(long)]
+    tree: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -33,17 +41,22 @@ pub(crate) async fn run(args: &CostArgs) -> CommandResult {
     let exit = loaded.warn();
     let cost = loaded.session.cost(&prices);
     let names = BranchNames::new(&loaded.lineage);
+    let tree = args.tree.then(|| CostNode::of(&loaded.lineage, &prices));
     if args.json {
-        output::data(|out| output::json_line(out, &CostJson::new(&cost, &names)))?;
+        output::data(|out| output::json_line(out, &CostJson { tree, ..CostJson::new(&cost, &names) }))?;
     } else {
-        output::text(|out| print(out, &cost, &names))?;
+        match &tree {
+            Some(tree) => output::text(|out| tree.print(out))?,
+            None => output::text(|out| print(out, &cost, &names))?,
+        }
         if has_unpriced(&cost) {
-            let command = loaded.command("cost", " --prices FILE");
-            output::message!("hint: {command} reads prices from a JSON file; see `rath cost --help`");
+            output::message!("hint: `rath cost --help` tells how to give the prices of other models");
         }
     }
     Ok(exit)
 }
+
+const FORMAT_HINT: &str = "`rath cost --help` shows the format of the file";
 
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
@@ -56,7 +69,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 fn in_file(path: &Path, error: &ProviderError) -> Failure {
     let text = error.message();
     let message = text.lines().next().unwrap_or_default();
-    Failure::new(format!("{}: {message}", path.display()), error.hint().unwrap_or_default())
+    Failure::new(format!("{}: {message}", path.display()), error.hint().unwrap_or(FORMAT_HINT))
 }
 
 fn print(out: &mut dyn Write, cost: &Cost, names: &BranchNames) -> io::Result<()> {
@@ -97,6 +110,8 @@ struct CostJson<'a> {
     dollars: f64,
     by_model: Vec<ModelJson<'a>>,
     by_branch: Vec<BranchJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<CostNode>,
 }
 
 #[derive(serde::Serialize)]
@@ -132,6 +147,7 @@ impl<'a> CostJson<'a> {
             dollars: cost.total.as_dollars(),
             by_model: by_model.collect(),
             by_branch: by_branch.collect(),
+            tree: None,
         }
     }
 }

@@ -1,98 +1,128 @@
-//! `rath demo`: an example run that needs no key.
+//! `rath demo`: a scripted team repairs a failing test, and its process is killed on the way.
 
-use std::path::PathBuf;
+mod crash;
+mod directory;
+mod printer;
+mod scenes;
+mod team;
 
-use rath::Usage;
+use std::path::{Path, PathBuf};
+
 use rath::prelude::*;
-use rath::record::draw::{self, BranchNames};
+use rath::record::draw::count;
+use rath::{BranchId, Origin, StepId};
 
-use crate::output::{self, BRANCH, CommandResult, Exit};
+use self::directory::DemoDirectory;
+use self::printer::HEADING;
+use self::scenes::RepairBranches;
+use self::team::Team;
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions;
 
-/// Show an example run of five agents
+/// Watch agents repair a failing test, and a crash that costs nothing
 ///
-/// The agents use a tool, work in parallel and delegate to each other. A script stands in for the model, so that no
-/// key is needed and every id is the same on each run.
+/// It takes a few seconds and needs no key: a script gives the answers of the models. All else is real: the files, the
+/// shells and the tests, the branches and their merge, the memory, the process that is killed, the store. The last lines
+/// are commands that look at what happened; ids are new on each run, since forks get random ids and the record has the
+/// path of the directory.
 #[derive(clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Save the session in a file that the other commands can read
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-}
-
-/// Count the words in a short text.
-#[tool(read_only)]
-async fn word_count(
-    /// Text to count.
-    text: String,
-) -> usize {
-    text.split_whitespace().count()
-}
-
-/// Writes a sentence, has two agents review it in parallel, and edits it.
-#[derive(Module)]
-struct Demo {
-    writer: Agent,
-    critic: Agent,
-    checker: Agent,
-    editor: Agent,
-}
-
-impl Workflow for Demo {
-    async fn forward(&self, session: Session) -> Result<Session> {
-        let session = self.writer.run(session).await?;
-        let branches = [Branch::new("critic", &self.critic), Branch::new("checker", &self.checker)];
-        let session = fork_join(&session, branches).await.merge().await?;
-        self.editor.run(session).await
-    }
-}
-
-fn demo() -> Result<Demo> {
-    let script = Script::of(include_str!("demo.jsonl").lines())?.named("demo");
-    let provider = Provider::from(script);
-    let counter = Agent::new("You count words.", &provider).tool(word_count).describe("Counts the words of a text.");
-    Ok(Demo {
-        writer: Agent::new("You write short sentences.", &provider).tool(word_count),
-        critic: Agent::new("You find what is wrong.", &provider),
-        checker: Agent::new("You check facts.", &provider),
-        editor: Agent::new("You settle matters.", &provider).delegate("count", counter),
-    })
+    /// The directory to make. Default: rath-demo, or the first of rath-demo-2 and so on that is free
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+    /// Be the process that is killed: run this session of the directory
+    #[arg(long, value_name = "SESSION", hide = true, requires = "dir")]
+    interrupted: Option<String>,
 }
 
 pub(crate) async fn run(args: &DemoArgs) -> CommandResult {
-    let demo = demo()?;
-    let session = demo.run(Session::user("Say in at most ten words what a session is.")).await?;
-    output::text(|out| {
-        writeln!(
-            out,
-            "A workflow of four agents, the last of which can delegate to a fifth:\n\n{}
-",
-            demo.tree()
-        )?;
-        writeln!(out, "Its session, newest step first:\n")?;
-        let lineage = session.lineage();
-        let names = BranchNames::new(&lineage);
-        for row in draw::rows(&lineage, |step| {
-            let branch = names.display_name(step);
-            format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
-        }) {
-            out.write_all(row.as_bytes())?;
-        }
-        let Usage { input, output, .. } = session.usage();
-        writeln!(out, "\nThe answer: {}", session.text().unwrap_or_default())?;
-        writeln!(out, "Tokens: {} in, {} out", output::grouped(input), output::grouped(output))
-    })?;
-    match &args.save {
-        Some(path) => {
-            session.save(path).await?;
-            let path = output::quote(&path.display().to_string());
-            output::message!("\nsaved; try:");
-            for command in ["log PATH", "show PATH head", "render PATH", "cost PATH", "verify PATH"] {
-                output::message!("  rath {}", command.replace("PATH", &path));
-            }
-        }
-        None => output::message!(
-            "\n`rath demo --save demo.rath` saves the session; then `rath log demo.rath` shows it again"
-        ),
+    if let (Some(path), Some(session)) = (&args.dir, &args.interrupted) {
+        return crash::run_until_killed(&DemoDirectory::existing(path)?, session).await;
     }
+    // The session is resumed, which only its user may do.
+    if let Some(problem) = sessions::key_problem() {
+        return Err(problem);
+    }
+    let directory = DemoDirectory::create(args.dir.as_deref())?;
+    output::text(|out| {
+        writeln!(out, "Agents repair a failing test. A script gives the answers of the models; all")?;
+        writeln!(out, "else is real, the crash too. The files are in {}", output::path(directory.path()))
+    })?;
+    let team = Team::new(&directory, team::BEFORE_CRASH).await?;
+    let (repaired, store) = scenes::repair(&directory, &team).await?;
+    // The right to append to the session goes to the process that is killed.
+    store.close().await?;
+    crash::kill_another_process(&directory, repaired.merged).await?;
+    let session = scenes::resume(&directory, repaired.merged).await?;
+    print_summary(&session)?;
+    print_commands(&directory, &repaired, &session).await?;
     Ok(Exit::Success)
+}
+
+fn print_summary(session: &Session) -> Result<(), Failure> {
+    let calls = session.spending().total.calls;
+    let tokens = output::grouped(session.usage().total());
+    Ok(output::text(|out| {
+        writeln!(out, "\nAll of it is on the record: {}, {tokens} tokens.", count(calls, "model call"))
+    })?)
+}
+
+/// Prints commands that show what happened, each of which works as it is printed.
+async fn print_commands(
+    directory: &DemoDirectory,
+    repaired: &RepairBranches,
+    session: &Session,
+) -> Result<(), Failure> {
+    let repair = answer_behind(session, team::REPAIRED_FILE, team::REPAIRED_LINE).await?;
+    let [id, rest, even] = [session.id(), repaired.rest, repaired.even].map(|id: BranchId| id.short());
+    let (step, check, file) = (repair.short(), team::TESTS, team::REPAIRED_FILE);
+    let line = team::REPAIRED_LINE;
+    // Calls are made again, and commands tried, behind walls; where there are none, the user has to say so.
+    let has_walls = session.place().is_none_or(|place| !place.as_str().starts_with("local:"));
+    let (without_walls, tools) = if has_walls { ("", " --tools") } else { (" --sandbox local:.", "") };
+    let groups = [
+        ("Go there.", directory::commands_to_enter(directory.path())),
+        (
+            "The steps; the repair in full; what the model saw, and what it changed.",
+            vec![format!("rath log {id}"), format!("rath show {id} {step}"), format!("rath explain {id} {step}")],
+        ),
+        (
+            "The call behind a line; the first files that pass; the two repairs.",
+            vec![
+                format!("rath blame {file}:{line} {id}"),
+                format!("rath bisect {id}{without_walls} -- sh -c '! {check}'"),
+                format!("rath diff {rest} {even}"),
+            ],
+        ),
+        (
+            "Do it again, and compare; the cost; the memory.",
+            vec![format!("rath replay {id}{tools}"), format!("rath cost {id}"), "rath memory recall cent".to_owned()],
+        ),
+        (
+            "Ask on, where it ended.",
+            vec![format!("rath resume {id} 'What was wrong?' --model script:{}", team::MODEL_FILE)],
+        ),
+    ];
+    Ok(output::text(|out| {
+        for (heading, commands) in groups {
+            writeln!(out, "\n{HEADING}{heading}{HEADING:#}")?;
+            commands.iter().try_for_each(|command| writeln!(out, "  {command}"))?;
+        }
+        Ok(())
+    })?)
+}
+
+/// Returns the answer that asked for the call which wrote a line.
+async fn answer_behind(session: &Session, path: &str, line: usize) -> Result<StepId, Failure> {
+    let blame = session.blame(path).await?;
+    let lines = blame.as_ref().map(|blame| &blame.lines[..]).unwrap_or_default();
+    match lines.get(line - 1).map(|line| &line.origin) {
+        Some(Origin::Call(author)) => Ok(author.answer),
+        _ => Err(Failure::new(format!("no call wrote line {line} of {path}"), "`rath blame` shows who wrote it")),
+    }
+}
+
+/// Returns the path of a file in the directory as a part of a URI.
+fn uri(scheme: &str, path: &Path) -> String {
+    format!("{scheme}:{}", path.display())
 }

@@ -2,51 +2,84 @@
 
 use std::io::{self, Write};
 
-use rath::StepId;
 use rath::chunk::{Effect, Tree};
 use rath::record::draw::{count, describe_effect};
+use rath::{Session, StepId, view};
 
-use crate::output::{self, CommandResult, Failure};
+use crate::output::pager::PagerArg;
+use crate::output::{self, CommandResult, Failure, patch};
 use crate::sessions::{self, LoadedSession, StoreArg};
 
-/// Show the differences between the files of two sessions or steps
+/// Show what a session changed, or the differences between the files of two sessions or steps
 ///
-/// The output is a patch that `git apply` accepts.
+/// With one session, the files at its start are compared with those that it left; without any, those of the newest session. The
+/// output is a patch that `git apply` accepts.
 #[derive(clap::Args)]
 pub(crate) struct DiffArgs {
-    /// The old side
+    /// The old side; the new one, if it is the only one (default: the newest session)
     #[arg(value_name = "SESSION[@STEP]")]
-    from: String,
+    from: Option<String>,
     /// The new side
     #[arg(value_name = "SESSION[@STEP]")]
-    to: String,
+    to: Option<String>,
     /// Print only the names of the files
     #[arg(long)]
     names: bool,
     #[command(flatten)]
     store: StoreArg,
+    #[command(flatten)]
+    pager: PagerArg,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: &DiffArgs) -> CommandResult {
-    let (from, to) =
-        (sessions::read_at(&args.from, &args.store).await?, sessions::read_at(&args.to, &args.store).await?);
-    let exit = from.warn().max(to.warn());
-    let differences = Differences::find(&from, &to).await?;
+    let (from, loaded, exit) = match (&args.from, &args.to) {
+        (Some(from), Some(to)) => {
+            let from = sessions::read_at(from, &args.store).await?;
+            let to = sessions::read_at(to, &args.store).await?;
+            from.require_files().and_then(|()| to.require_files())?;
+            let exit = from.warn().max(to.warn());
+            (from.session.clone(), to, exit)
+        }
+        (only, _) => {
+            let loaded = sessions::read_or_newest(only.as_deref(), &args.store).await?;
+            let exit = loaded.warn();
+            loaded.require_files()?;
+            (at_start(&loaded.session)?, loaded, exit)
+        }
+    };
+    let to = &loaded.session;
+    let differences = Differences::between(&from, to).await.map_err(|error| loaded.explain(error))?;
     if args.json {
         output::data(|out| output::json_line(out, &differences))?;
         return Ok(exit);
     }
-    output::message!("{}", differences.summary());
+    match &args.to {
+        Some(_) => output::message!("{}", differences.summary()),
+        None => {
+            let files = count(differences.effects.len() as u64, "file");
+            output::message!("session {} changed {files}", loaded.name());
+        }
+    }
     if args.names {
         output::text(|out| differences.print_names(out))?;
-    } else {
-        let text = from.session.patch(&to.session).await?;
-        output::data(|out| out.write_all(text.as_bytes()))?;
+        return Ok(exit);
+    }
+    let text = from.patch(to).await.map_err(|error| loaded.explain(error))?;
+    match output::is_terminal() {
+        true => args.pager.text(|out| patch::print(out, &text))?,
+        // Byte for byte, for `git apply`.
+        false => output::data(|out| out.write_all(text.as_bytes()))?,
     }
     Ok(exit)
+}
+
+/// Returns a session as it was when its files were first recorded.
+fn at_start(session: &Session) -> Result<Session, Failure> {
+    let first = view::trees(session.as_record()).list.first().map(|tree| tree.step.id());
+    Ok(first.map(|step| session.at(step)).transpose()?.unwrap_or_else(|| session.clone()))
 }
 
 /// The differences between the files of two sessions.
@@ -62,7 +95,10 @@ pub(super) struct Differences {
 impl Differences {
     pub(super) async fn find(from: &LoadedSession, to: &LoadedSession) -> Result<Self, Failure> {
         from.require_files().and_then(|()| to.require_files())?;
-        let (from, to) = (&from.session, &to.session);
+        Differences::between(&from.session, &to.session).await.map_err(|error| to.explain(error))
+    }
+
+    async fn between(from: &Session, to: &Session) -> rath::Result<Self> {
         let shared = from.compare(to).base.map(|step| step.id());
         Ok(Differences { shared, from: from.tree(), to: to.tree(), effects: from.changes(to).await? })
     }

@@ -124,7 +124,8 @@ fn reading_policy(session: &Session) -> Result<Policy, Failure> {
     // The place of a session that others made is what they say.
     let place = session.place().filter(|_| !session.is_guest());
     let sandbox = place.and_then(|place| sandboxes::open(place.as_str()).ok());
-    let directory = sandbox.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new(sessions::FILES_DIR));
+    let files = sessions::store_directory();
+    let directory = sandbox.as_ref().and_then(Sandbox::directory).unwrap_or(&files);
     let rules = Permissions::read(Some(directory))?.rules;
     Ok(Policy::new(Mode::ReadOnly).rules(rules.into_iter().map(|(rule, _)| rule)))
 }

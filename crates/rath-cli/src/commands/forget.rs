@@ -14,6 +14,7 @@ use crate::sessions::{self, Source, StoredSessionArg};
 /// in those of forks stay as they are, and are named. Other steps that repeat a text keep it: the arguments of a call and its
 /// result are two steps.
 #[derive(clap::Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct ForgetArgs {
     #[command(flatten)]
     session: StoredSessionArg,

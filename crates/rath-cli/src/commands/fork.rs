@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
         let at = from.map(|from| format!(" at step {}", output::short(&from))).unwrap_or_default();
         output::message!("forked from {}{at}", loaded.name());
         output::text(|out| writeln!(out, "{}", fork.id().short()))?;
-        let resume = loaded.resume_other(&fork, &sessions::model_option(&fork));
+        let resume = loaded.resume_other(&fork, sessions::model_option(&fork));
         output::message!("{resume} continues it");
         if is_newest {
             let (name, option) = (loaded.name(), args.store.option());

@@ -4,18 +4,19 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use rath::chunk::Resumed;
 use rath::interchange::{Import, Note, atif, openrath};
 use rath::record::codec::Ending;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
-use rath::record::{Record, Step};
-use rath::{BranchId, Bundle, ErrorKind, ImportedFiles, Secrets, Session, Store};
+use rath::record::{Parent, Record, Step};
+use rath::{BranchId, Bundle, ErrorKind, ImportedFiles, Secrets, Session, StepId, Store};
 
 use crate::agent;
 use crate::json;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
-use crate::sessions::{self, StoreArg};
+use crate::sessions::{self, Source, StoreArg};
 
 /// Copy a session file into the store
 ///
@@ -37,11 +38,12 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
-    let ReadFile { lineage, files, notes, exit } = read(args).await?;
+    let ReadFile { lineage, files, notes, damage } = read(args).await?;
+    let exit = if damage.is_empty() { Exit::Success } else { Exit::Differs };
     let store = args.store.open_or_create().await?;
     // From here on collections keep the files, which the steps name as soon as they are recorded.
-    rath::gc::keep_versions_of(&store, &std::path::absolute(sessions::FILES_DIR)?).await?;
-    let imported = import_all(&store, &lineage).await?;
+    rath::gc::keep_versions_of(&store, &std::path::absolute(sessions::store_directory())?).await?;
+    let imported = import_all(&store, &lineage, &damage).await?;
     let Some(branch) = imported.newest else {
         let message = format!("there are no steps in {}", args.file.display());
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
@@ -93,7 +95,8 @@ struct ReadFile {
     files: ImportedFiles,
     /// Everything that a file of another program lost on the way.
     notes: Vec<Note>,
-    exit: Exit,
+    /// The damage that the user accepted, each as a short text.
+    damage: Vec<String>,
 }
 
 /// Reads the file, in the format that it seems to have, and stores the files that come with it.
@@ -107,7 +110,7 @@ async fn read(args: &ImportArgs) -> Result<ReadFile, Failure> {
         ImportFormat::Atif => return Ok(read_foreign(vec![atif::read_hiding(&read_bytes(&args.file)?, &secrets)?])),
         ImportFormat::Rath => {}
     }
-    let bundle = Bundle::read(&args.file, sessions::FILES_DIR, &secrets).await;
+    let bundle = Bundle::read(&args.file, sessions::store_directory(), &secrets).await;
     let bundle = bundle.map_err(|error| {
         let is_format = error.kind() == ErrorKind::Format || error.hint().is_none();
         let failure = Failure::from(error);
@@ -116,17 +119,22 @@ async fn read(args: &ImportArgs) -> Result<ReadFile, Failure> {
     // A bundle is written as a whole. Another session file may be that of a session that runs.
     let is_cut = bundle.file.report.has_files && bundle.file.report.ending != Ending::Closed;
     let loaded = sessions::loaded_file(&args.file, bundle.file);
-    let exit = match loaded.warn() {
-        Exit::Success if is_cut => Exit::Differs,
-        exit => exit,
-    };
-    if exit == Exit::Differs && !args.anyway {
+    let mut damage = Vec::new();
+    if loaded.warn() == Exit::Differs {
+        damage.push(format!("{} could not be read", count(loaded.damaged_places(), "place")));
+    }
+    if let Source::File(_, report) = &loaded.source
+        && is_cut
+    {
+        damage.push(report.ending.to_string());
+    }
+    if !damage.is_empty() && !args.anyway {
         let (message, file) = (format!("{} is damaged", args.file.display()), args.file.display().to_string());
         let command = format!("rath import {} --anyway{}", output::quote(&file), args.store.option());
         return Err(Failure::new(message, format!("`{command}` copies the undamaged part")).with_exit(Exit::Differs));
     }
     refuse_secrets(&loaded.lineage, &secrets)?;
-    Ok(ReadFile { lineage: loaded.lineage, files: bundle.files.store().await?, notes: Vec::new(), exit })
+    Ok(ReadFile { lineage: loaded.lineage, files: bundle.files.store().await?, notes: Vec::new(), damage })
 }
 
 /// Fails if a step holds a secret of the user. It cannot be hidden: the id of a step is a hash of its content.
@@ -145,7 +153,7 @@ fn refuse_secrets(lineage: &Lineage, secrets: &Secrets) -> Result<(), Failure> {
     Ok(())
 }
 
-const FORMATS_HINT: &str = "import reads the files that `rath export` writes with --as bundle, openrath or atif";
+const FORMATS_HINT: &str = "import reads what `rath export --as bundle`, openrath or atif writes";
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = std::fs::read(path);
@@ -173,7 +181,7 @@ fn read_foreign(imported: Vec<Import>) -> ReadFile {
     let (lineage, files) = (Lineage::new(heads), ImportedFiles::default());
     let notes: Vec<Note> = imported.into_iter().flat_map(|import| import.notes).collect();
     notes.iter().for_each(|note| output::note(&note.text));
-    ReadFile { lineage, files, notes, exit: Exit::Success }
+    ReadFile { lineage, files, notes, damage: Vec::new() }
 }
 
 enum ImportFormat {
@@ -220,9 +228,11 @@ pub(crate) struct ImportSummary {
     pub(crate) restored: u64,
 }
 
-/// Copies all branches into the store.
-pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<ImportSummary, Failure> {
-    let steps = lineage.walk().len() as u64;
+/// Copies all branches into the store. The damage of the file that they are from is recorded in those that no other continues.
+pub(crate) async fn import_all(store: &Store, lineage: &Lineage, damage: &[String]) -> Result<ImportSummary, Failure> {
+    let all = lineage.walk();
+    let steps = all.len() as u64;
+    let continued: HashSet<StepId> = all.into_iter().flat_map(Step::parents).map(Parent::id).collect();
     let mut summary = ImportSummary { newest: None, sessions: Vec::new(), steps, is_new: false, restored: 0 };
     let stored: HashSet<BranchId> = store.list().await?.into_iter().map(|listed| listed.branch).collect();
     let mut new = Vec::new();
@@ -241,6 +251,10 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
         }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
+        let is_tip = whole.head().is_some_and(|head| !continued.contains(&head.id()));
+        if !damage.is_empty() && (is_tip || pieces.len() > 1) {
+            whole.push(Resumed::from_damaged(damage));
+        }
         summary.is_new = true;
         match stored.contains(&branch) {
             false => new.push(whole),
@@ -274,9 +288,15 @@ async fn keep_versions(store: &Store, sessions: &[Session]) -> Result<(), Failur
 ///
 /// Either another process writes it now, or the file was made by another program from the same session.
 async fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
-    if store.read(branch).await.is_ok_and(|read| read.summary.holder.is_none()) {
+    if let Ok(read) = store.read(branch).await
+        && read.summary.holder.is_none()
+    {
         let message = format!("session {} is in {} already, with other steps", branch.short(), store.uri());
-        return Failure::new(message, "`--store` names another store to import it into");
+        let hint = match read.summary.totals.gap {
+            true => "it is incomplete there: delete it with `rath gc --delete`, and import it again",
+            false => "`--store` names another store to import it into",
+        };
+        return Failure::new(message, hint);
     }
     sessions::explain_held(error)
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use rath::chunk::Call;
-use rath::record::draw::{count, preview};
-use rath::record::{BranchId, StepId};
+use rath::record::draw::{count, preview, shorten};
+use rath::record::{BranchId, Step, StepId, Timestamp};
 use rath::sandbox::Sandbox;
 use rath::store::{BranchSummary, Holder, Store, StoreError};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
@@ -12,7 +12,7 @@ use rath::{Session, Usage};
 
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::sandboxes;
-use crate::sessions::StoreArg;
+use crate::sessions::{LoadedSession, StoreArg};
 
 /// List the sessions in the store, newest last
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
     let mut holders = HolderCache::default();
     match args.json {
         true => output::data(|out| write_json(out, &list, &mut holders))?,
-        false => output::text(|out| print(out, &list, &mut holders))?,
+        false => output::text(|out| print(out, &list, &mut holders, output::terminal_columns()))?,
     }
     let misplaced = misplaced_files(&store, &args.store).await?;
     misplaced.iter().for_each(|text| output::warning(text));
@@ -71,18 +71,40 @@ pub(super) struct ListedSession {
     place: Option<String>,
     /// The call at which the session is stopped, if it is.
     next_call: Option<(Progress, Call)>,
+    /// The number of files that wait for a decision about a conflict.
+    conflicts: usize,
+    /// True if the files of a merge are not written to its directory.
+    is_unwritten: bool,
     is_guest: bool,
 }
 
 impl ListedSession {
     pub(super) async fn read(store: &Store, summary: BranchSummary) -> Self {
         let session = store.read(summary.branch).await.ok().map(|stored| stored.session);
-        let place = session.as_ref().and_then(|session| Some(session.place()?.to_string()));
+        ListedSession::of(session.as_ref(), summary).await
+    }
+
+    /// Returns the facts of a session that was loaded, reading it again only if an earlier step of it was.
+    pub(super) async fn of_loaded(loaded: &LoadedSession, store: &Store, summary: &BranchSummary) -> Self {
+        let is_newest = loaded.session.head().map(Step::id) == Some(summary.head);
+        match is_newest {
+            true => ListedSession::of(Some(&loaded.session), summary.clone()).await,
+            false => ListedSession::read(store, summary.clone()).await,
+        }
+    }
+
+    async fn of(session: Option<&Session>, summary: BranchSummary) -> Self {
+        let place = session.and_then(|session| Some(session.place()?.to_string()));
         // Only the steps know the call, and few sessions of a store are stopped at one.
         let is_stopped = matches!(summary.totals.pending, PendingWork::Tools { .. });
-        let next_call = session.as_ref().filter(|_| is_stopped).and_then(next_call);
-        let is_guest = session.is_some_and(|session| session.is_guest());
-        ListedSession { summary, place, next_call, is_guest }
+        let next_call = session.filter(|_| is_stopped).and_then(next_call);
+        let conflicts = session.map_or(0, |session| session.conflicts().len());
+        let is_unwritten = match session {
+            Some(session) if conflicts == 0 => session.unwritten_directory().await.is_some(),
+            _ => false,
+        };
+        let is_guest = session.is_some_and(Session::is_guest);
+        ListedSession { summary, place, next_call, conflicts, is_unwritten, is_guest }
     }
 
     /// Returns true if a process writes the session now.
@@ -94,6 +116,10 @@ impl ListedSession {
     pub(super) fn state(&self, holders: &mut HolderCache) -> String {
         match (&self.summary.holder, self.summary.totals.pending) {
             (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
+            (_, PendingWork::Nothing | PendingWork::Model) if self.conflicts > 0 => {
+                format!("waiting for you: {}", count(self.conflicts as u64, "conflict"))
+            }
+            (_, PendingWork::Nothing) if self.is_unwritten => "merged files not written".to_owned(),
             (_, PendingWork::Nothing) => "done".to_owned(),
             (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
             (_, PendingWork::Tools { open }) => match &self.next_call {
@@ -106,6 +132,10 @@ impl ListedSession {
     }
 }
 
+/// The columns from which on times are shown in full.
+const COLUMNS_FOR_TIMES: usize = 120;
+/// The fewest columns of a title.
+const MIN_TITLE_COLUMNS: usize = 12;
 /// The number of files that a warning names.
 const MAX_NAMED_FILES: usize = 5;
 
@@ -132,8 +162,19 @@ pub(super) async fn misplaced_files(store: &Store, arg: &StoreArg) -> Result<Opt
     })
 }
 
-/// Prints sessions, one line for each.
-pub(super) fn print(out: &mut dyn Write, list: &[ListedSession], holders: &mut HolderCache) -> io::Result<()> {
+/// Prints sessions, one line for each, which is fitted to a number of columns if there is one.
+pub(super) fn print(
+    out: &mut dyn Write,
+    list: &[ListedSession],
+    holders: &mut HolderCache,
+    columns: Option<usize>,
+) -> io::Result<()> {
+    let now = output::now();
+    // As in `rath log`.
+    let (describe_time, time_width): (fn(Timestamp, Timestamp) -> String, usize) = match columns {
+        Some(columns) if columns < COLUMNS_FOR_TIMES => (output::age, "52w ago".len()),
+        _ => (|at, _| output::minute(at), 20),
+    };
     let rows: Vec<_> = list
         .iter()
         .map(|listed| {
@@ -144,16 +185,20 @@ pub(super) fn print(out: &mut dyn Write, list: &[ListedSession], holders: &mut H
     let token_width = rows.iter().map(|(_, tokens, _)| tokens.len()).max().unwrap_or_default();
     let state_width = rows.iter().map(|(.., state)| state.chars().count()).max().unwrap_or_default();
     rows.iter().try_for_each(|(listed, tokens, state)| {
-        let at = listed.summary.at.map(output::minute).unwrap_or_default();
+        let at = listed.summary.at.map(|at| describe_time(at, now)).unwrap_or_default();
         let place = listed.place.as_deref().and_then(elsewhere);
         let place = place.map(|place| format!("  in {place}")).unwrap_or_default();
         let guest = if listed.is_guest { "  (not made by you)" } else { "" };
-        writeln!(
-            out,
-            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}{place}{guest}",
-            listed.summary.branch.short(),
-            preview(&listed.summary.title),
-        )
+        let lost = if listed.summary.totals.gap { "  (incomplete)" } else { "" };
+        let id = listed.summary.branch.short();
+        let facts = format!("{at:<time_width$}  {tokens:>token_width$} tokens  {state:<state_width$}");
+        let mut title = preview(&listed.summary.title);
+        // In a terminal the title gives way.
+        if let Some(columns) = columns {
+            let others = [&id, &facts, &place, guest, lost].iter().map(|text| text.chars().count()).sum::<usize>() + 4;
+            title = shorten(&title, columns.saturating_sub(others).max(MIN_TITLE_COLUMNS));
+        }
+        writeln!(out, "{BRANCH}{id}{BRANCH:#}  {facts}  {title}{place}{guest}{lost}")
     })
 }
 
@@ -180,7 +225,7 @@ fn next_call(session: &Session) -> Option<(Progress, Call)> {
 /// Describes a call in few columns.
 fn describe(call: &Call) -> String {
     const COLUMNS: usize = 24;
-    let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+    let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
     let line = format!("{} {argument}", preview(&call.tool));
     match line.char_indices().nth(COLUMNS) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -199,7 +244,8 @@ impl HolderCache {
         if let Some((_, alive)) = self.0.iter().rev().find(|(known, _)| known == holder) {
             return *alive;
         }
-        let alive = !holder.is_dead();
+        // A conversation that lists sessions makes no call while it does.
+        let alive = !holder.is_dead() && !holder.is_this_process();
         self.0.push((holder.clone(), alive));
         alive
     }
@@ -221,7 +267,18 @@ struct ListedJson<'a> {
     /// The sandbox that its tools run in.
     place: Option<&'a str>,
     is_guest: bool,
+    /// True if parts of it were lost before it came to this store.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_incomplete: bool,
+    #[serde(skip_serializing_if = "is_zero")]
+    conflicts: usize,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_unwritten: bool,
     title: &'a str,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The process that writes a session, or that wrote it last and did not close it.
@@ -234,7 +291,7 @@ struct WriterJson<'a> {
 
 impl<'a> ListedJson<'a> {
     fn new(session: &'a ListedSession, holders: &mut HolderCache) -> Self {
-        let ListedSession { summary: listed, place, is_guest, .. } = session;
+        let ListedSession { summary: listed, place, is_guest, conflicts, is_unwritten, .. } = session;
         let (next, open_calls) = match listed.totals.pending {
             PendingWork::Nothing => ("done", 0),
             PendingWork::Model => ("model", 0),
@@ -258,6 +315,9 @@ impl<'a> ListedJson<'a> {
             written_by,
             place: place.as_deref(),
             is_guest: *is_guest,
+            is_incomplete: listed.totals.gap,
+            conflicts: *conflicts,
+            is_unwritten: *is_unwritten,
             title: &listed.title,
         }
     }

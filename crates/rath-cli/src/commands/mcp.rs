@@ -2,11 +2,13 @@
 
 mod answers;
 mod arguments;
+mod bounded;
 mod handler;
 mod http;
 mod list;
 mod page;
 mod serve;
+mod session_list;
 
 use crate::output::CommandResult;
 

@@ -195,6 +195,9 @@ struct PrintedNote {
     note: NoteJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<Origin>,
+    /// Present, and true, if a part of the note could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<bool>,
 }
 
 #[derive(serde::Serialize)]
@@ -210,7 +213,7 @@ impl PrintedNote {
             let session = branch(note).map_or_else(|| source.session.clone(), |branch| branch.to_string());
             Some(Origin { session, step: source.steps.first()?.clone() })
         };
-        PrintedNote { note: NoteJson::new(note), from: origin(note) }
+        PrintedNote { note: NoteJson::new(note), from: origin(note), damaged: note.is_damaged.then_some(true) }
     }
 }
 
@@ -274,6 +277,7 @@ async fn embed(args: &EmbedArgs) -> CommandResult {
     if args.anew {
         memory.remove_vectors().await?;
     }
+    output::message!("asking {} for vectors", one_line(&args.model));
     let added = memory.add_vectors().await?;
     output::message!("{added} {} got a vector", if added == 1 { "note" } else { "notes" });
     Ok(Exit::Success)
@@ -281,7 +285,7 @@ async fn embed(args: &EmbedArgs) -> CommandResult {
 
 /// Show a note in full
 ///
-/// The exit code is 3 for a note that was forgotten.
+/// The exit code is 1 for a note that was forgotten, and 3 for one of which a part cannot be read.
 #[derive(clap::Args)]
 struct ReadArgs {
     /// The id of the note, or its first digits
@@ -305,12 +309,12 @@ async fn read(args: &ReadArgs) -> CommandResult {
             }
             let message = format!("note {} was forgotten on {}", one_line(id.as_str()), output::day(at));
             let hint = "its text is gone for good; a session that it came from has its own copy";
-            return Err(Failure::new(message, hint).with_exit(Exit::Differs));
+            return Err(Failure::new(message, hint));
         }
     };
     if args.json {
         output::data(|out| output::json_line(out, &PrintedNote::new(&note)))?;
-        return Ok(Exit::Success);
+        return unless_damaged(&note, &option);
     }
     let time = |micros: i64| output::minute(Timestamp(micros));
     output::text(|out| {
@@ -330,7 +334,18 @@ async fn read(args: &ReadArgs) -> CommandResult {
         }
         writeln!(out, "\n{}", printable(&note.text))
     })?;
-    Ok(Exit::Success)
+    unless_damaged(&note, &option)
+}
+
+/// Fails for a note of which a part could not be read.
+fn unless_damaged(note: &Note, option: &str) -> CommandResult {
+    if !note.is_damaged {
+        return Ok(Exit::Success);
+    }
+    let (id, path) = (one_line(note.id.as_str()), one_line(&note.path.to_string()));
+    let message = format!("note {id} at {path} is damaged: a part of it cannot be read");
+    let forget = format!("`rath memory forget {}{option}` removes it", output::quote(&id));
+    Err(Failure::new(message, format!("what is left of it is shown; {forget}")).with_exit(Exit::Differs))
 }
 
 /// A moment, as a date or by its distance from now.

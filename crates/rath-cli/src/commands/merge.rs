@@ -1,6 +1,5 @@
 //! `rath merge`: join two sessions and their files.
 
-use rath::ErrorKind;
 use rath::chunk::Strategy;
 use rath::record::draw::{count, describe_effect, preview};
 use rath::store::Store;
@@ -9,10 +8,11 @@ use serde_json::json;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, LoadedSession, Source, StoreArg};
 use crate::strictness::Strictness;
+use crate::unwritten;
 
 /// Join two sessions and their files
 ///
-/// The result has the shared steps once, then ours, then theirs. Files are merged as git does it, and written to the
+/// The id of the result is printed. The result has the shared steps once, then ours, then theirs. Files are merged as git does it, and written to the
 /// directory of the session that both were forked from, unless that session continued meanwhile. If both sides changed
 /// a file in ways that do not fit together, both versions are kept until `rath review` decides; the exit code is then 4.
 #[derive(clap::Args)]
@@ -69,10 +69,10 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         let new = |name: &str, steps: usize| format!("{} of {name}", count(steps as u64, "step"));
         let (ours, theirs) = (new(names.0, compared.ours.len()), new(names.1, compared.theirs.len()));
         let base = match compared.base {
-            Some(base) => format!("their common step {}", output::short(&base.id())),
-            None => "nothing in common".to_owned(),
+            Some(base) => format!("since step {}", output::short(&base.id())),
+            None => "which have no step in common".to_owned(),
         };
-        output::message!("merging {ours} and {theirs}, since {base}");
+        output::message!("merging {ours} and {theirs}, {base}");
     }
     let strategy = match args.strategy {
         MergeStrategy::Ancestor => Strategy::Ancestor,
@@ -98,13 +98,11 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
             Some(_) => ours.changes(&merged).await?,
             None => Vec::new(),
         };
-        output::text(|out| {
-            changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect)))?;
-            conflicts
-                .iter()
-                .try_for_each(|conflict| writeln!(out, "conflict: {} ({})", preview(&conflict.path), conflict.what))?;
-            writeln!(out, "{}", merged.id().short())
-        })?;
+        output::text(|out| writeln!(out, "{}", merged.id().short()))?;
+        changes.iter().for_each(|effect| output::message!("{}", describe_effect(effect)));
+        for conflict in &conflicts {
+            output::message!("conflict: {} ({})", preview(&conflict.path), conflict.what);
+        }
     }
     let (branch, option) = (merged.id().short(), args.store.option());
     if let Some(conflict) = conflicts.first() {
@@ -113,15 +111,9 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         output::message!("hint: `rath review --help` shows the other ways to decide");
         return Ok(Exit::Waiting);
     }
-    let resume = sessions::resume_command(&merged, &sessions::model_option(&merged), &option);
+    let resume = sessions::resume_command(&merged, sessions::model_option(&merged), &option);
     // The merged session is stored even if its files cannot be written.
-    let directory = written.map_err(|error| {
-        let checkout = format!("`rath checkout {branch} merged{option}` writes the files to the directory merged");
-        let hint = format!("move your change away, then {resume} continues; or {checkout}");
-        let is_in_the_way = error.kind() == ErrorKind::Conflict;
-        let failure = Failure::from(error);
-        if is_in_the_way { failure.with_hint(hint) } else { failure }
-    })?;
+    let directory = written.map_err(|error| unwritten::explain(error, &branch, &option))?;
     if !args.json {
         directory.iter().for_each(|directory| output::message!("merged files are in {}", output::path(directory)));
         output::message!("{resume} continues it");

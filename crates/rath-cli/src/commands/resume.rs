@@ -1,13 +1,17 @@
 //! `rath resume`: continue a session in the store.
 
+use rath::Session;
+use rath::turn::Next;
+
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
 use crate::output::{self, CommandResult};
+use crate::prompts::{CheckArg, ImageArgs};
 use crate::sessions::StoredSessionArg;
 
 /// Continue a session in the store
 ///
-/// First the session is checked: its steps, its files, its tools, its model and its prompt have to be as they were
-/// after the last turn. If something changed, it is listed, and the session continues only with --anyway. A session that
+/// What changed since the last turn is told first: files that you changed, the tools, the model or the prompt of the agent.
+/// If steps or the directory of the session are missing, it continues only with --anyway. A session that
 /// others made has to be adopted first: see `rath adopt`.
 #[derive(clap::Args)]
 pub(crate) struct ResumeArgs {
@@ -17,7 +21,11 @@ pub(crate) struct ResumeArgs {
     prompt: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
-    /// Continue although something changed since the last turn (this is recorded)
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    check: CheckArg,
+    /// Continue although steps or the directory are missing (this is recorded)
     #[arg(long)]
     anyway: bool,
     /// Continue on a new branch, even while another process runs the session
@@ -26,19 +34,36 @@ pub(crate) struct ResumeArgs {
 }
 
 pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
-    let stored = args.session.find().await?;
+    let stored = args.session.find().await.map_err(|failure| match args.prompt {
+        None => args.session.explain_prompt(failure),
+        Some(_) => failure,
+    })?;
+    let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
+    let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    let example = |session: &Session| {
+        let options = args.agent.options_for(Some(session));
+        format!("`rath resume {} 'Go on.'{options}{}{flags}` continues it", stored.branch.short(), stored.option)
+    };
+    if args.prompt.is_none() {
+        // Before anything else is said.
+        let session = stored.store.read(stored.branch).await?.session;
+        if session.next() == Next::Done && !session.is_guest() && session.forgotten_place().is_none() {
+            args.agent.provider(Some(&session)).await?;
+            return Err(agent::nothing_to_do(example(&session)));
+        }
+    }
     let mode = if args.fork { ResumeMode::Fork } else { ResumeMode::SameBranch };
     let on_difference = if args.anyway { OnDifference::Continue } else { OnDifference::Refuse };
     let prompt = args.prompt.as_deref();
     let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
-    let (branch, options) = (stored.branch.short(), args.agent.options());
-    let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
-    let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
-    let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
-    agent::push_prompt(&mut session, prompt, &example)?;
+    let example = example(&session);
+    agent::push_prompt(&mut session, prompt, &args.images, &example)?;
     let placed = args.agent.place(session).await?.record(&stored.store).await?;
     if args.fork {
         output::message!("forked as {}", placed.session().id().short());
     }
-    args.agent.work(&agent, placed).await.finish_stored(&args.agent, &stored.option)
+    let outcome = args.agent.work(&agent, placed).await;
+    let mut session = outcome.session().cloned();
+    let exit = outcome.finish_stored(&args.agent, &stored.option)?;
+    Ok(exit.max(args.check.run(session.as_mut()).await?))
 }

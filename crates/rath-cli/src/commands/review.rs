@@ -3,18 +3,18 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use rath::Difference;
 use rath::chunk::{Asked, Chunk, Resolution};
 use rath::record::draw::{count, one_line};
 use rath::store::Holder;
 use rath::turn::{Next, PendingCall, Progress};
-use rath::{CallId, Session, StepId, Timestamp};
+use rath::{CallId, Difference, ErrorKind, Session, StepId, Timestamp};
 use serde_json::json;
 
 use crate::agent;
 use crate::asking::user_name;
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::sessions::{self, LoadedSession, SessionArg, Source};
+use crate::unwritten::{self, UnwrittenFiles};
 
 /// Show what is waiting for your decision, or decide
 ///
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
     let decisions = args.decisions()?;
     if decisions.is_empty() {
         loaded.warn();
-        return show(args, &loaded, &loaded.session);
+        return show(args, &loaded, &loaded.session).await;
     }
     if loaded.warn() == Exit::Differs {
         return Err(loaded.damaged());
@@ -64,7 +64,10 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
     // All decisions are recorded, or none: they are tried on a copy first.
     let as_user = |session: Session| session.hiding(agent::secrets()).decided_by(user_name());
     let mut decided = loaded.session.clone();
-    decide(&mut decided, &decisions).await?;
+    let tried = decide(&mut decided, &decisions).await;
+    let review = loaded.command("review", "");
+    tried.map_err(|error| Failure::from(error).add_hint(&format!("{review} shows what is waiting for you")))?;
+    refuse_unwritable(&loaded, &decided, &decisions).await?;
     let session = match &loaded.source {
         Source::File(path, _) => {
             let mut session = as_user(loaded.session.clone());
@@ -95,7 +98,7 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
         }
     };
     output::message!("{} recorded", count(decisions.len() as u64, "decision"));
-    show(args, &loaded, &session)
+    show(args, &loaded, &session).await
 }
 
 enum Decision {
@@ -174,14 +177,38 @@ impl ReviewArgs {
     }
 }
 
+/// Fails if decisions are the last about conflicts, and the files that they make could not be written.
+async fn refuse_unwritable(loaded: &LoadedSession, decided: &Session, decisions: &[Decision]) -> Result<(), Failure> {
+    let Source::Store(..) = &loaded.source else { return Ok(()) };
+    if !complete_merge(decided, decisions) {
+        return Ok(());
+    }
+    decided.check_update().await.map_err(|error| match error.kind() {
+        ErrorKind::Conflict => {
+            let hint = "nothing was decided; move your change away, and run this again";
+            Failure::from(error).with_hint(hint)
+        }
+        _ => loaded.explain(error),
+    })
+}
+
 /// Writes the merged files to the session's directory, once every conflict is decided.
 async fn write_files(loaded: &LoadedSession, session: &Session, decisions: &[Decision]) -> Result<(), Failure> {
-    let is_about_file = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
-    if decisions.iter().any(is_about_file) && session.conflicts().is_empty() {
-        let directory = session.update_files().await.map_err(|error| loaded.explain(error))?;
+    if complete_merge(session, decisions) {
+        let explain = |error: rath::Error| match error.kind() {
+            ErrorKind::Conflict => unwritten::explain(error, loaded.name(), loaded.option()),
+            _ => loaded.explain(error),
+        };
+        let directory = session.update_files().await.map_err(explain)?;
         directory.iter().for_each(|directory| output::message!("merged files are in {}", output::path(directory)));
     }
     Ok(())
+}
+
+/// Returns true if these decisions were about files, and no conflict is left.
+fn complete_merge(session: &Session, decisions: &[Decision]) -> bool {
+    let is_about_file = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
+    decisions.iter().any(is_about_file) && session.conflicts().is_empty()
 }
 
 async fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
@@ -226,10 +253,14 @@ impl WaitingCall {
         session.open_calls().into_iter().filter_map(|pending| WaitingCall::new(session, pending)).collect()
     }
 
-    /// Describes the call on one line: its state, its tool and its main argument.
+    /// Describes the call on one line: its tool and its main argument.
     pub(super) fn describe(&self) -> String {
-        let argument = output::main_argument(&self.arguments);
-        one_line(&format!("{}: {} {argument}", self.state, self.tool))
+        one_line(&format!("{} {}", self.tool, output::main_argument(&self.tool, &self.arguments)))
+    }
+
+    /// Returns true if the call was started, and its end is not recorded.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.is_interrupted
     }
 
     /// Returns true if the call is not made before a person decides.
@@ -280,7 +311,7 @@ fn asked<'a>(session: &'a Session, pending: &PendingCall) -> Option<&'a Asked> {
     })
 }
 
-fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> CommandResult {
+async fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> CommandResult {
     let (waiting, conflicts) = (WaitingCall::all(session), session.conflicts());
     if args.json {
         output::data(|out| {
@@ -297,6 +328,9 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
         output::message!("running in {holder}: calls without a result may still be running");
     }
     if waiting.is_empty() && conflicts.is_empty() {
+        if let Some(unwritten) = UnwrittenFiles::of(session).await {
+            unwritten::note(&unwritten, loaded.name(), loaded.option());
+        }
         let next = match session.next() {
             Next::Done => String::new(),
             _ if writer(loaded).is_some() => String::new(),

@@ -12,6 +12,7 @@ use rath::turn::Progress;
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
 use crate::asking::user_name;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::prompts::{CheckArg, ImageArgs};
 use crate::sandboxes;
 use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 
@@ -28,6 +29,10 @@ pub(crate) struct RunArgs {
     prompt: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    check: CheckArg,
     /// The store of the session: sqlite:PATH, jsonl:DIRECTORY, memory: or file:PATH
     ///
     /// A `file:` holds one session; if it exists, the run continues that session.
@@ -36,6 +41,9 @@ pub(crate) struct RunArgs {
     /// Continue this session of the store
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
+    /// Continue the newest session of the store
+    #[arg(short = 'c', long = "continue", conflicts_with = "session")]
+    goes_on: bool,
     /// Let a call run that is waiting for your decision; may be repeated
     #[arg(long, value_name = "CALL")]
     approve: Vec<String>,
@@ -62,7 +70,7 @@ impl std::str::FromStr for Destination {
                 Err(format!("wanted a store such as `{DEFAULT_STORE}` or `file:session.rath`"))
             }
             Some(("file", path)) => Ok(Destination::File(path.into())),
-            Some(_) => Ok(Destination::Store(uri.to_owned())),
+            Some(_) => sessions::parse_store(uri).map(Destination::Store),
         }
     }
 }
@@ -73,13 +81,15 @@ pub(crate) async fn run(args: &RunArgs) -> CommandResult {
     if let Some(problem) = is_kept.then(sessions::key_problem).flatten() {
         output::warning(&problem.message);
     }
-    match (&args.store, &args.session) {
+    let newest = args.goes_on.then(|| sessions::NEWEST.to_owned());
+    match (&args.store, newest.as_ref().or(args.session.as_ref())) {
         (Destination::File(path), None) => run_in_file(args, path).await,
         (Destination::File(_), Some(_)) => {
-            let message = "`--session` names a session in a store, and a `file:` holds only one session";
-            Err(Failure::new(message, "leave `--session` out, or name a store").with_exit(Exit::Usage))
+            let message =
+                "`--session` and `--continue` name a session in a store, and a `file:` holds only one session";
+            Err(Failure::new(message, "leave them out, or name a store").with_exit(Exit::Usage))
         }
-        (Destination::Store(uri), session) => run_in_store(args, uri, session.as_deref()).await,
+        (Destination::Store(uri), session) => run_in_store(args, uri, session.map(String::as_str)).await,
     }
 }
 
@@ -90,6 +100,7 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
             args.agent.refuse_store(uri)?;
             let agent = args.agent.agent(None).await?;
             let mut session = Session::empty().hiding(agent::secrets());
+            args.agent.begin(&mut session)?;
             args.decide(&mut session)?;
             args.push_prompt(&mut session, &option)?;
             args.agent.require_directory()?;
@@ -112,7 +123,10 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
         None => args.agent.with_servers(agent, placed.session(), ResumeMode::SameBranch, None).await?,
         Some(_) => agent,
     };
-    args.agent.work(&agent, placed).await.finish_stored(&args.agent, &option)
+    let outcome = args.agent.work(&agent, placed).await;
+    let mut session = outcome.session().cloned();
+    let exit = outcome.finish_stored(&args.agent, &option)?;
+    Ok(exit.max(args.check.run(session.as_mut()).await?))
 }
 
 async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
@@ -124,6 +138,9 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     .hiding(agent::secrets())
     .keep_out(path);
     let agent = args.agent.agent(Some(&session)).await?;
+    if session.head().is_none() {
+        args.agent.begin(&mut session)?;
+    }
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
     let placed = args.agent.place(session).await?;
@@ -137,12 +154,19 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
         session.save(path).await?;
     }
     match outcome.finish()? {
-        Ok(_) => {
+        Ok(mut session) => {
             let path = path.display().to_string();
             output::message!("saved in {path}; `rath log {}` shows the steps", output::quote(&path));
-            Ok(Exit::Success)
+            let exit = args.check.run(Some(&mut session)).await?;
+            if args.check.is_given() {
+                session.save(&path).await?;
+            }
+            Ok(exit)
         }
-        Err(error) => Err(explain(error, &format!("rath run {}{option}", args.agent.options()), waiting)),
+        Err(error) => {
+            let options = args.agent.options_for(error.session());
+            Err(explain(error, &format!("rath run{options}{option}"), waiting))
+        }
     }
 }
 
@@ -172,8 +196,9 @@ impl RunArgs {
     }
 
     fn push_prompt(&self, session: &mut Session, option: &str) -> Result<(), Failure> {
-        let example = format!("`rath run 'What is in this directory?' {}{option}`", self.agent.options());
-        agent::push_prompt(session, self.prompt.as_deref(), &example)
+        let options = self.agent.options_for(Some(session));
+        let example = format!("`rath run 'What is in this directory?'{options}{option}` has one");
+        agent::push_prompt(session, self.prompt.as_deref(), &self.images, &example)
     }
 }
 

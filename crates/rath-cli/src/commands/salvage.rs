@@ -15,6 +15,7 @@ use crate::sessions::{self, SessionArg};
 ///
 /// The copy is intact, and says which steps and payloads are missing. The exit code is 3 if something is lost.
 #[derive(clap::Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct SalvageArgs {
     #[command(flatten)]
     session: SessionArg,
@@ -28,7 +29,7 @@ pub(crate) struct SalvageArgs {
 
 pub(crate) async fn run(args: &SalvageArgs) -> CommandResult {
     let mut source = None;
-    let (lineage, damage) = match args.session.file() {
+    let (lineage, damage) = match args.session.file().filter(|path| path.exists()) {
         Some(path) => {
             let opened = Session::open(path).await?;
             let report = &opened.report;
@@ -101,6 +102,6 @@ async fn copy_to_store(uri: &str, lineage: &Lineage, source: Option<&Path>) -> R
         let message = format!("{uri} is the store that the session is in");
         return Err(Failure::new(message, "name another one: a new file such as copy.rath, or a new store"));
     }
-    import::import_all(&store, lineage).await?;
+    import::import_all(&store, lineage, &[]).await?;
     Ok(SalvageReport::new(lineage))
 }

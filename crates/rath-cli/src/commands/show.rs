@@ -2,16 +2,22 @@
 
 use std::io::{self, Write};
 
-use rath::chunk::{Chunk, Finish, Image};
+use rath::Text;
+use rath::chunk::{Call, Choice, Chunk, Effect, Finish, Image, MemoryEvent, Resolution, Strategy, Verdict};
 use rath::record::Step;
-use rath::record::draw::{self, BranchNames, one_line, printable};
+use rath::record::draw::{self, BranchNames, count, one_line, printable};
+use serde_json::{Map, Value};
 
 use crate::json::{StepJson, text_payloads};
-use crate::output::{self, BRANCH, CommandResult};
-use crate::sessions::SessionArg;
+use crate::output::pager::PagerArg;
+use crate::output::{self, BRANCH, CommandResult, patch};
+use crate::sessions::{LoadedSession, SessionArg};
 
 /// Show one step in full
+///
+/// For a step that changed files, the changed lines are shown too.
 #[derive(clap::Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     session: SessionArg,
@@ -20,6 +26,8 @@ pub(crate) struct ShowArgs {
     /// Print the request that the answer came from, byte for byte as it was sent
     #[arg(long, conflicts_with = "json")]
     as_sent: bool,
+    #[command(flatten)]
+    pager: PagerArg,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -36,9 +44,35 @@ pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
     } else if args.json {
         output::data(|out| output::json_line(out, &StepJson::new(step, Some(&names))))?;
     } else {
-        output::text(|out| print(out, step, &names))?;
+        let changes = changes(&loaded, step).await;
+        args.pager.text(|out| {
+            print(out, step, &names)?;
+            changes.iter().try_for_each(|changes| {
+                writeln!(out)?;
+                patch::print(out, changes)
+            })
+        })?;
     }
     Ok(exit)
+}
+
+/// Returns the changes of files that a step recorded, as a patch; none if there are none, or their versions are not here.
+async fn changes(loaded: &LoadedSession, step: &Step) -> Option<String> {
+    let effects = step.chunk().effects();
+    let before = step.parents().first().and_then(|parent| parent.step()).filter(|_| !effects.is_empty())?;
+    let at = |step: &Step| loaded.session.at(step.id()).ok();
+    let (before, after) = at(before).zip(at(step))?;
+    match before.patch(&after).await {
+        Ok(all) => {
+            // Calls that ran at the same time are in one version of the files.
+            let paths: Vec<_> = effects.iter().map(|effect| effect.path.as_str()).collect();
+            Some(patch::of_files(&all, &paths)).filter(|part| !part.is_empty())
+        }
+        Err(error) => {
+            output::note(&format!("the changed lines cannot be shown: {}", error.message()));
+            None
+        }
+    }
 }
 
 /// Prints a step in full.
@@ -82,7 +116,7 @@ fn describe_images(images: &[Image]) -> String {
     images.iter().map(|image| format!("\nimage {}: {:?}", image.media_type, image.blob)).collect()
 }
 
-/// Returns the content of a step for people; kinds that are more data than text are shown as their stored JSON.
+/// Returns the content of a step for people; kinds that this version does not know are shown as their stored JSON.
 pub(crate) fn body(step: &Step) -> String {
     match step.chunk() {
         Chunk::Instructions(it) => {
@@ -95,12 +129,10 @@ pub(crate) fn body(step: &Step) -> String {
         Chunk::Assistant(it) => {
             let reasoning = Some(format!("reasoning: {}", it.reasoning)).filter(|_| !it.reasoning.is_empty());
             let text = Some(it.text.to_string()).filter(|text| !text.is_empty());
-            let calls = it.calls.iter().map(|call| format!("call {}: {} {}", call.id, call.tool, call.arguments));
-            reasoning.into_iter().chain(text).chain(calls).collect::<Vec<_>>().join("\n")
+            reasoning.into_iter().chain(text).chain(it.calls.iter().map(call)).collect::<Vec<_>>().join("\n")
         }
         Chunk::ToolResult(it) => {
-            let effects = it.effects.iter().map(|effect| format!("\n{}", draw::describe_effect(effect)));
-            let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects.collect::<String>());
+            let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects(&it.effects));
             let value = it.structured.iter().map(|value| format!("\nvalue: {}", value.as_str())).collect::<String>();
             format!("{head}\n{}{}{value}", it.whole.as_ref().unwrap_or(&it.output), describe_images(&it.images))
         }
@@ -128,6 +160,71 @@ pub(crate) fn body(step: &Step) -> String {
         Chunk::Failed(it) => format!("{}: {}{}", it.error, it.message, partial(it.partial.as_ref())),
         Chunk::Retry(it) => format!("attempt {} of {} failed: {}", it.attempt, it.of, it.error),
         Chunk::Interrupted(it) => format!("{}{}", it.reason, partial(it.partial.as_ref())),
+        Chunk::Placed(it) => {
+            let tree = it.tree.iter().map(|tree| format!("\nfiles: {}", tree.0)).collect::<String>();
+            format!("sandbox: {}{tree}", it.place)
+        }
+        Chunk::Observed(it) => {
+            let by = match &it.calls[..] {
+                _ if it.effects.is_empty() => String::new(),
+                [] => "\nchanged outside the agent:".to_owned(),
+                calls => format!("\nchanged by {}, or outside the agent:", join(calls)),
+            };
+            format!("files: {}{by}{}", it.tree.0, effects(&it.effects))
+        }
+        Chunk::Checked(it) => {
+            let verdict = match it.verdict {
+                Verdict::Passed => "passed",
+                Verdict::Failed => "failed",
+                _ => "could not run",
+            };
+            let inputs =
+                if it.inputs.is_empty() { String::new() } else { format!("\ninputs: {}", it.inputs.join(", ")) };
+            let tree = it.tree.iter().map(|tree| format!("\nfiles: {}", tree.0)).collect::<String>();
+            format!("check: {}\nresult: {verdict}{inputs}{tree}\n{}", it.check, it.output)
+        }
+        Chunk::Compressed(it) => {
+            let steps = count(it.hidden.len() as u64, "step");
+            let hidden: Vec<_> = it.hidden.iter().map(|id| id.short()).collect();
+            format!("stands for {steps}: {}\n\n{}", join(&hidden), it.summary)
+        }
+        Chunk::Selected(it) => {
+            let choice = match &it.choice {
+                Choice::Chosen { route } => route.as_str(),
+                Choice::Done => "none: the work is done",
+                Choice::OutOfRange => "none: the reply names a route that is not offered",
+                Choice::Unparseable => "none: the reply could not be read",
+                _ => "none: the reply was empty",
+            };
+            let routes = it.menu.iter().map(|route| format!("\nroute {}: {}", route.name, route.description));
+            format!("choice: {choice}{}\nreply: {}", routes.collect::<String>(), it.reply)
+        }
+        Chunk::Memory(it) => format!("memory: {}\n{}", it.memory, memory(&it.event)),
+        Chunk::Merged(it) => {
+            let how = match it.strategy {
+                Strategy::Ancestor => "the steps of both branches, the common ones once",
+                Strategy::Concat => "all steps of one branch, then all of the other",
+                _ => "separate work: it is recorded and paid for, and no model of this branch reads it",
+            };
+            let tree = it.tree.iter().map(|tree| format!("\nfiles: {}", tree.0)).collect::<String>();
+            let conflicts = it.conflicts.iter().map(|it| format!("\nconflict: {} ({})", it.path, it.what));
+            format!("{how}{tree}{}{}", effects(&it.effects), conflicts.collect::<String>())
+        }
+        Chunk::Decided(it) => {
+            let taken = match it.taken {
+                Resolution::Ours => "our version",
+                Resolution::Theirs => "their version",
+                Resolution::Edited => "an edited version",
+                Resolution::Markers => "both versions, with conflict markers",
+            };
+            format!("conflict in {}: {taken}\nfiles: {}{}", it.path, it.tree.0, effects(&it.effects))
+        }
+        Chunk::Restored(it) => format!("to step {}\nfiles: {}{}", it.to, it.tree.0, effects(&it.effects)),
+        Chunk::Forked(it) => {
+            let name = it.name.iter().map(|name| format!(", named {name}")).collect::<String>();
+            format!("fork {} of the step before{name}", it.nth)
+        }
+        Chunk::Detached(_) => "without a parent branch from here on".to_owned(),
         _ => {
             let texts = text_payloads(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
             format!("{}{}", step.json(), texts.collect::<String>())
@@ -135,7 +232,62 @@ pub(crate) fn body(step: &Step) -> String {
     }
 }
 
+/// Describes a call: an edit by its lines, others by their arguments.
+fn call(call: &Call) -> String {
+    let head = format!("call {}: {}", call.id, call.tool);
+    let arguments = call.arguments.as_str().unwrap_or_default();
+    let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments) else {
+        return format!("{head} {}", call.arguments);
+    };
+    let text = |name: &str| object.get(name).and_then(Value::as_str);
+    let signed = |sign: char, text: &str| text.lines().map(|line| format!("\n  {sign}{line}")).collect::<String>();
+    match (&*call.tool, text("path"), text("old"), text("new"), text("text")) {
+        ("edit_file", Some(path), Some(old), Some(new), _) => {
+            let all = if object.get("all") == Some(&Value::Bool(true)) { ", wherever it is" } else { "" };
+            format!("{head} {path}{all}{}{}", signed('-', old), signed('+', new))
+        }
+        ("write_file", Some(path), _, _, Some(text)) => format!("{head} {path}{}", signed('+', text)),
+        // A short call is clear as it was written.
+        _ if !object.values().any(|value| value.as_str().is_some_and(|text| text.contains('\n'))) => {
+            format!("{head} {arguments}")
+        }
+        _ => {
+            let value =
+                |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| text.replace('\n', "\n    "));
+            let members = object.iter().map(|(name, it)| format!("\n  {name}: {}", value(it)));
+            format!("{head}{}", members.collect::<String>())
+        }
+    }
+}
+
+/// Describes changes of files, a line each.
+fn effects(effects: &[Effect]) -> String {
+    effects.iter().map(|effect| format!("\n{}", draw::describe_effect(effect))).collect()
+}
+
+/// Describes an operation on a memory.
+fn memory(event: &MemoryEvent) -> String {
+    match event {
+        MemoryEvent::Remember { text, path, .. } => {
+            let path = path.iter().map(|path| format!("path: {path}\n")).collect::<String>();
+            format!("{path}remembered: {text}")
+        }
+        MemoryEvent::Recall { query, found, notice, .. } => {
+            let notice = notice.iter().map(|notice| format!("\n{notice}")).collect::<String>();
+            let entries = found.iter().map(|found| format!("\n\n{}: {}", found.entry, found.text));
+            format!("looked for: {query}\nfound: {}{notice}{}", found.len(), entries.collect::<String>())
+        }
+        MemoryEvent::Commit { entries, .. } => format!("stored: {}", entries.join(", ")),
+        MemoryEvent::Forget { entries } => format!("forgot: {}", entries.join(", ")),
+        _ => String::new(),
+    }
+}
+
+fn join(words: &[impl ToString]) -> String {
+    words.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Describes the part of an answer that had arrived.
-fn partial(text: Option<&rath::Text>) -> String {
+fn partial(text: Option<&Text>) -> String {
     text.map(|text| format!("\nthe answer had begun:\n{text}")).unwrap_or_default()
 }

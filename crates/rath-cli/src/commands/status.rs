@@ -3,15 +3,17 @@
 use std::io::{self, Write};
 
 use rath::chunk::Verdict;
+use rath::record::Step;
 use rath::record::draw::{one_line, preview};
 use rath::view::{self, Freshness};
-use rath::{BranchId, Certificate, Difference, Session, Usage};
+use rath::{BranchId, Certificate, Difference, Session, StoredSession, Usage};
 
 use super::ls::{HolderCache, ListedSession};
 use super::review::WaitingCall;
 use crate::agent::{anyway_options, describe_change};
 use crate::output::{self, BRANCH, CommandResult, Exit};
-use crate::sessions::{self, LoadedSession, Source, StoreArg, model_option};
+use crate::sessions::{self, LoadedSession, Source, StoreArg, model_option, spaced};
+use crate::unwritten::UnwrittenFiles;
 
 /// Show how far a session is, where its files are, and what changed since
 ///
@@ -33,29 +35,37 @@ pub(crate) async fn run(args: &StatusArgs) -> CommandResult {
         None => sessions::read_or_newest(None, &args.store).await?,
     };
     let exit = loaded.warn();
-    let Source::Store(store, summary, _) = &loaded.source else {
+    let Source::Store(store, summary, damage) = &loaded.source else {
         return Err(sessions::needs_store(loaded.path().unwrap_or("".as_ref()), &args.store));
     };
     let mut holders = HolderCache::default();
-    let listed = ListedSession::read(store, (**summary).clone()).await;
+    let listed = ListedSession::of_loaded(&loaded, store, summary).await;
     // A fork is compared as its session is, and takes no right to write from the process that has it.
     let certificate = match listed.is_running(&mut holders) {
         true => None,
+        false if loaded.session.head().map(Step::id) == Some(summary.head) => {
+            let (session, summary, damage) = (loaded.session.clone(), (**summary).clone(), damage.clone());
+            Some(StoredSession { session, summary, damage }.fork().await?.certificate().clone())
+        }
         false => Some(store.fork(summary.branch).await?.certificate().clone()),
     };
-    let status = SessionStatus::new(&loaded, &listed, &mut holders, certificate.as_ref()).await;
+    let unwritten = UnwrittenFiles::of(&loaded.session).await;
+    let status = SessionStatus::new(&loaded, &listed, &mut holders, certificate.as_ref(), unwritten.as_ref()).await;
     match args.json {
         true => output::data(|out| output::json_line(out, &status))?,
         false => {
             output::text(|out| print(out, &status))?;
-            if let Some(hint) = next_command(&loaded, &status, certificate.as_ref()) {
+            // A conversation that asks for the status of its session goes on by itself.
+            let is_open_here = listed.summary.holder.as_ref().is_some_and(|holder| holder.is_this_process());
+            let hint = next_command(&loaded, &status, certificate.as_ref(), unwritten.as_ref());
+            if let Some(hint) = hint.filter(|_| !is_open_here) {
                 output::message!("hint: {hint}");
             }
         }
     }
     Ok(match exit {
         Exit::Success if status.needs_person() => Exit::Waiting,
-        Exit::Success if !status.changes.is_empty() => Exit::Differs,
+        Exit::Success if !status.changes.is_empty() || status.unwritten.is_some() => Exit::Differs,
         exit => exit,
     })
 }
@@ -77,8 +87,12 @@ struct SessionStatus {
     is_compared: bool,
     /// False if the files are still to be written to the directory, as those of a fork before its first call.
     is_written: bool,
+    /// The merged files that are not written, and the change that is in the way, as a short text.
+    unwritten: Option<String>,
     /// The differences from the state in which the session was left, each as a short text.
     changes: Vec<String>,
+    /// The calls that another process makes now, each as a short text.
+    running: Vec<String>,
     /// The calls that wait for a decision, each as a short text.
     waiting: Vec<String>,
     conflicts: Vec<String>,
@@ -110,6 +124,7 @@ impl SessionStatus {
         listed: &ListedSession,
         holders: &mut HolderCache,
         certificate: Option<&Certificate>,
+        unwritten: Option<&UnwrittenFiles>,
     ) -> Self {
         let session = &loaded.session;
         let differences = certificate.map(Certificate::differences).unwrap_or_default();
@@ -120,7 +135,13 @@ impl SessionStatus {
         let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
         let changes: Vec<String> = differences.iter().filter(is_change).map(describe).collect();
         let calls = WaitingCall::all(session);
-        let waiting = calls.iter().filter(|call| call.needs_person() && !session.is_guest()).map(WaitingCall::describe);
+        // A call without a result is under way as long as the process lives that makes it.
+        let is_running = listed.is_running(holders);
+        let (running, others): (Vec<_>, Vec<_>) = calls.iter().partition(|call| is_running && call.is_interrupted());
+        let waiting = others.into_iter().filter(|call| call.needs_person() && !session.is_guest()).map(|call| {
+            let state = if call.is_interrupted() { "interrupted, may have finished" } else { "not started" };
+            format!("{state}: {}", call.describe())
+        });
         let directory = if session.is_guest() { None } else { session.working_directory().await };
         let is_written = directory.is_none() || session.has_working_directory().await;
         SessionStatus {
@@ -137,6 +158,8 @@ impl SessionStatus {
                 && !session.is_guest()
                 && is_written,
             is_written,
+            unwritten: unwritten.map(UnwrittenFiles::describe),
+            running: running.into_iter().map(WaitingCall::describe).collect(),
             waiting: waiting.collect(),
             conflicts: session.conflicts().iter().map(|conflict| conflict.path.clone()).collect(),
             model: instructions.and_then(|instructions| Some(instructions.provider.as_ref()?.to_string())),
@@ -182,6 +205,10 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
     }
     if status.is_compared && status.changes.is_empty() {
         row("", "nothing changed since the last turn")?;
+    } else if let Some(unwritten) = &status.unwritten {
+        row("", unwritten)?;
+    } else if !status.is_written && !status.conflicts.is_empty() {
+        row("", "not written there yet: conflicts are to be decided first")?;
     } else if !status.is_written {
         row("", "not written there yet: the next turn does it")?;
     } else if !status.is_compared && status.place.as_ref().or(status.forgotten_place.as_ref()).is_some() {
@@ -190,6 +217,9 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
     for path in &status.conflicts {
         row("conflict", &one_line(path))?;
     }
+    for call in &status.running {
+        row("running", call)?;
+    }
     for call in &status.waiting {
         row("decide", call)?;
     }
@@ -197,11 +227,7 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
         row("model", &preview(model))?;
     }
     for check in &status.checks {
-        let verdict = match check.verdict {
-            Verdict::Passed => "passed",
-            Verdict::Failed => "failed",
-            _ => "could not run",
-        };
+        let verdict = super::verdict_text(check.verdict);
         let stale = match check.is_current {
             true => "",
             false if check.is_compared => ", before files changed",
@@ -213,16 +239,22 @@ fn print(out: &mut dyn Write, status: &SessionStatus) -> io::Result<()> {
 }
 
 /// Returns the command that goes on with the session, and its effect.
-fn next_command(loaded: &LoadedSession, status: &SessionStatus, certificate: Option<&Certificate>) -> Option<String> {
+fn next_command(
+    loaded: &LoadedSession,
+    status: &SessionStatus,
+    certificate: Option<&Certificate>,
+    unwritten: Option<&UnwrittenFiles>,
+) -> Option<String> {
     // Another process writes a session that was not compared.
     let certificate = certificate?;
     let has_changed = !status.changes.is_empty();
     Some(match () {
         () if status.is_guest => format!("{} takes it over", loaded.resume_command()),
         () if status.needs_person() => format!("{} shows what is waiting for you", loaded.command("review", "")),
+        () if unwritten.is_some() => unwritten?.hint(loaded.name(), loaded.option()),
         () if has_changed => {
             let (options, effect) = anyway_options(certificate);
-            let options = format!("{} {options}", model_option(&loaded.session));
+            let options = spaced(&[model_option(&loaded.session), &options]);
             format!("{} {effect}", loaded.resume_other(&loaded.session, &options))
         }
         () => format!("{} continues", loaded.resume_command()),

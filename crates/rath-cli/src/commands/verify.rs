@@ -48,7 +48,7 @@ async fn verify_store(args: &VerifyArgs) -> CommandResult {
     let check = store.check().await?;
     let files = match args.quick {
         true => None,
-        false => Some(store.check_files(sessions::FILES_DIR).await?),
+        false => Some(store.check_files(sessions::store_directory()).await?),
     };
     let (branches, steps) = (check.branches, check.steps);
     let facts = serde_json::json!({"branches": branches, "steps": steps});

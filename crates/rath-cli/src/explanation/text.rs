@@ -6,13 +6,15 @@ use rath::StepId;
 use rath::record::SHORT_ID_DIGITS;
 use rath::record::draw::{count, describe_effect, one_line, preview, shorten};
 
-use super::{CallOfStep, Explanation};
+use super::{CallOfStep, ExplainedTurn, Explanation};
 use crate::output::{self, BRANCH};
 
 /// The columns of a terminal that lines fit in. Paths, addresses and digests are longer if they have to be: they are copied.
 const COLUMNS: usize = 80;
 /// The columns before the text of a line that begins with a step: two spaces, the id, a space.
 const STEP_COLUMNS: usize = 2 + SHORT_ID_DIGITS + 1;
+/// The number of messages that the explanation of a turn lists.
+const MAX_LISTED_MESSAGES: usize = 20;
 /// The fewest columns that a text is shortened to.
 const MIN_TEXT_COLUMNS: usize = 20;
 
@@ -21,6 +23,7 @@ impl Explanation {
     pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let name = one_line(&self.branch_name);
         let headline = fitting(&self.headline, SHORT_ID_DIGITS + 1 + name.chars().count() + 2);
+        self.turn.iter().try_for_each(|turn| print_turn(out, turn))?;
         writeln!(out, "{} {BRANCH}{name}{BRANCH:#}  {headline}", output::short(&self.step))?;
         self.call.iter().try_for_each(|call| print_call(out, call))?;
         self.print_answer(out)?;
@@ -63,7 +66,15 @@ impl Explanation {
                 print_list(out, "    tools: ", &tools)?;
             }
         }
-        self.seen.messages.iter().try_for_each(|message| {
+        // Of a turn the user wants to know what was new.
+        let hidden = match self.turn {
+            Some(_) => self.seen.messages.len().saturating_sub(MAX_LISTED_MESSAGES),
+            None => 0,
+        };
+        if hidden > 0 {
+            writeln!(out, "  … {} before", count(hidden as u64, "message"))?;
+        }
+        self.seen.messages.iter().skip(hidden).try_for_each(|message| {
             let results = match message.calls {
                 0 => String::new(),
                 1 => " (and the result)".to_owned(),
@@ -152,6 +163,14 @@ impl Explanation {
         let mut branches = self.cost.branches.iter();
         branches.try_for_each(|branch| writeln!(out, "  on {}: {}", one_line(&branch.branch_name), branch.money))
     }
+}
+
+fn print_turn(out: &mut dyn Write, turn: &ExplainedTurn) -> io::Result<()> {
+    let said = turn.said.as_deref().unwrap_or("(no message of the user)");
+    writeln!(out, "the newest turn: {}", fitting(said, "the newest turn: ".len()))?;
+    let (first, last) = (output::short(&turn.first), output::short(&turn.last));
+    writeln!(out, "  {} from {first} to {last}, {}", count(turn.steps as u64, "step"), turn.usage)?;
+    if turn.summary.is_empty() { Ok(()) } else { writeln!(out, "  {}", fitting(&turn.summary, "  ".len())) }
 }
 
 fn print_call(out: &mut dyn Write, call: &CallOfStep) -> io::Result<()> {

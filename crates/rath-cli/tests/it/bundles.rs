@@ -211,8 +211,8 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
             &expect![[r#"
                 ! no sandbox: tools start in copies of the recorded files and can do anything you can
                 ! error: files are in conflict: `n.txt` (content)
-                ! hint: decide each with `session.decide(path, ..)`, then run again
-                exit 1
+                ! hint: `rath review ID --store STORE` shows what is waiting for you
+                exit 4
             "#]],
         );
         there.check(
@@ -245,7 +245,7 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER and can do anything you can
                 ! · shell echo four >> n.txt
-                ! done in TIME: 1 file changed, 4,042 tokens
+                ! done in TIME: 1 file changed, 4,526 tokens
                 ! saved as ID; `rath log ID --store STORE` shows the steps
                 exit 0
             "#]],
@@ -646,7 +646,7 @@ fn a_bundle_that_was_cut_off_anywhere_is_imported_on_demand_only() {
             let refused = there.printed(&["import", "b.rath"]);
             assert!(refused.contains("error: b.rath is damaged") && refused.ends_with("exit 3\n"), "{cut}: {refused}");
             assert_eq!(code(&["import", "b.rath", "--anyway"]), "exit 3", "{cut}");
-            assert_eq!(code(&["log", &id]), "exit 0", "{cut}: the rest is there");
+            assert_eq!(code(&["log", "-v", &id]), "exit 0", "{cut}: the rest is there");
         }
         // A session file without files may be that of a session that runs.
         let without = ["export", &id, "--as", "bundle", "--without-files", "-o", "s.rath"];
@@ -750,7 +750,7 @@ fn a_damaged_bundle_is_imported_as_far_as_it_is_undamaged() {
             &["verify"],
             &expect![[r#"
                 1 file version not checked: never in this copy
-                intact: 1 branch, 13 steps, 2 file versions
+                intact: 1 branch, 14 steps, 2 file versions
                 exit 0
             "#]],
         );
@@ -797,7 +797,7 @@ fn a_damaged_bundle_is_imported_as_far_as_it_is_undamaged() {
         there.check(
             &["verify"],
             &expect![[r#"
-            intact: 1 branch, 13 steps, 3 file versions
+            intact: 1 branch, 14 steps, 3 file versions
             exit 0
         "#]],
         );

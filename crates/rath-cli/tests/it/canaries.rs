@@ -240,8 +240,8 @@ fn use_everything(project: &mut Project) {
 
     for args in [
         &["ls", "--all"][..],
-        &["log", &id],
-        &["log", &fork],
+        &["log", "-v", &id],
+        &["log", "-v", &fork],
         &["cost", &id],
         &["verify", &id],
         &["review", &id],
@@ -284,7 +284,7 @@ fn import_all(project: &mut Project) {
     others("session file").save_blocking(project.path("s.rath")).expect("written");
     for file in ["openrath.jsonl", "atif.json", "s.rath"] {
         project.run(&["import", file]);
-        project.run(&["log", file]);
+        project.run(&["log", "-v", file]);
     }
     project.run(&["ls", "--json", "--all"]);
 }
@@ -297,7 +297,7 @@ fn use_wrongly(project: &mut Project) {
     let sandbox = project.text("sandbox on the command line");
     let option = format!("--{}", project.text("unknown option"));
     for args in [
-        &["log", &session][..],
+        &["log", "-v", &session][..],
         &["run", "x", "--model", &model],
         &["ls", "--store", &store],
         &["run", "x", "--sandbox", &sandbox, "--model", "script:refused.jsonl"],

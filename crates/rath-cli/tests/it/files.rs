@@ -14,7 +14,7 @@ fn a_session_works_in_its_own_directory_wherever_it_is_resumed_from() {
         let session = fixture.work(None, "Count to five", "seq 5 > n.txt");
         let place = format!("local:{}", fixture.path("work").display());
         assert_eq!(fixture.json(&["ls", "--json"])[0]["place"], place);
-        assert!(fixture.out(&["log", &session]).contains(&format!("sandbox: {place}")));
+        assert!(fixture.out(&["log", "-v", &session]).contains(&format!("sandbox: {place}")));
         let elsewhere = rath_test_support::temp_dir();
         fixture.script_command("echo 6 >> n.txt");
         let model = format!("script:{}", fixture.path("script.jsonl").display());
@@ -117,10 +117,10 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.check(
             &["merge", &ours, &theirs],
             &expect![[r#"
-                -a.txt
-                ~n.txt
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
+                ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
+                ! -a.txt
+                ! ~n.txt
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -137,17 +137,17 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S4  TIME  10,946 tokens  done  Count to five  in FOLDER/work
+                S4  TIME  12,396 tokens  done  Count to five  in FOLDER/work
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls", "--all"],
             &expect![[r#"
-                S1  TIME   3,540 tokens  done  Count to five  in FOLDER/work
-                S2  TIME   7,246 tokens  done  The first in words  in FOLDER/work
-                S3  TIME   7,240 tokens  done  The last in words  in FOLDER/work
-                S4  TIME  10,946 tokens  done  Count to five  in FOLDER/work
+                S1  TIME   4,022 tokens  done  Count to five  in FOLDER/work
+                S2  TIME   8,212 tokens  done  The first in words  in FOLDER/work
+                S3  TIME   8,206 tokens  done  The last in words  in FOLDER/work
+                S4  TIME  12,396 tokens  done  Count to five  in FOLDER/work
                 exit 0
             "#]],
         );
@@ -197,9 +197,9 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
         fixture.check(
             &["merge", &forks[0], &forks[1]],
             &expect![[r#"
-                +part1.txt
                 S6
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
+                ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
+                ! +part1.txt
                 ! merged files are in work/.rath/work/SESSION6
                 ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -283,11 +283,11 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.work(Some(&ours), "Ours", "echo ours > mine.txt");
         fixture.work(Some(&theirs), "Theirs", "echo 2 > n.txt");
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
-            ~n.txt
             S4
-            ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
+            ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
+            ! ~n.txt
             ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
-            ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
+            ! hint: move your change away, then `rath restore S4 --store STORE` writes the merged files; or `rath checkout S4 merged --store STORE` writes them to the directory merged
             exit 1
         "#]]);
         fixture.expect(
@@ -300,7 +300,7 @@ fn changes_by_hand_are_not_overwritten() {
         );
         let merged = fixture.newest();
         let status = fixture.out(&["status", &merged]);
-        assert!(status.contains("not written there yet: the next turn does it"), "{status}");
+        assert!(status.contains("merged files not written there: `mine.txt` was changed"), "{status}");
         std::fs::rename(fixture.path("work/mine.txt"), fixture.path("mine.txt")).expect("moved");
         fixture.write("work/other.txt", "by hand\n");
         fixture.work(Some(&merged), "Go on", "echo 3 > m.txt");
@@ -327,14 +327,14 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.check(
             &["merge", &ours, &theirs],
             &expect![[r#"
-                ~x.txt
-                +y.txt
-                ~z.txt
-                conflict: x.txt (content)
-                conflict: y.txt (modified and deleted)
-                conflict: z.txt (content)
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
+                ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
+                ! ~x.txt
+                ! +y.txt
+                ! ~z.txt
+                ! conflict: x.txt (content)
+                ! conflict: y.txt (modified and deleted)
+                ! conflict: z.txt (content)
                 ! hint: `rath review S4 --store STORE --take ours x.txt` takes our version
                 ! hint: `rath review --help` shows the other ways to decide
                 exit 4
@@ -388,7 +388,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
             &["review", &merged, "--take", "ours", "x.txt", "--take", "ours", "n.txt"],
             &expect![[r#"
                 ! error: no open conflict in `n.txt`
-                ! hint: open conflicts: `y.txt`, `z.txt`
+                ! hint: open conflicts: `y.txt`, `z.txt`; `rath review S4 --store STORE` shows what is waiting for you
                 exit 1
             "#]],
         );
@@ -475,7 +475,7 @@ fn a_restore_that_is_killed_is_finished_or_undone() {
             interrupted += usize::from(texts().len() == 2);
             fixture.work(Some(&id), "look", "cat d/1.txt");
             assert_eq!(texts().len(), 1, "{before:?}");
-            let log = fixture.out(&["log", &id]);
+            let log = fixture.out(&["log", "-v", &id]);
             assert!(!log.contains("outside the agent"), "{log}");
         }
         assert!(interrupted > 0, "no restore was interrupted");

@@ -119,7 +119,7 @@ impl Fixture {
 
     /// Returns the step of a session whose line in the log contains `text`.
     pub(crate) fn step(&self, session: &str, text: &str) -> String {
-        let log = self.out(&["log", session]);
+        let log = self.out(&["log", "-v", session]);
         let line = log.lines().find(|line| line.contains(text)).expect("a step");
         line.split_whitespace().find(|word| word.len() == 8).expect("an id").to_owned()
     }

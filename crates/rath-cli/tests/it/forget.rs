@@ -150,7 +150,6 @@ fn commands_say_that_the_content_of_a_file_was_removed() {
         assert!(!said.contains("damaged") && !said.contains("missing"), "{said}");
         for args in [
             &["blame", "secret.txt", &at(&step)][..],
-            &["blame", "secret.txt", &id],
             &["bisect", &at(&step), "--sandbox", "local:", "--", "false"],
             &["restore", &at(&step)],
         ] {
@@ -158,6 +157,8 @@ fn commands_say_that_the_content_of_a_file_was_removed() {
             assert!(code != 0 && said.contains("`rath forget`"), "{args:?}: {said}");
             assert!(!said.contains("damaged") && !said.contains("missing"), "{args:?}: {said}");
         }
+        let later = fixture.out(&["blame", "secret.txt", &id]);
+        assert_eq!(later.matches("forgotten").count(), 2, "{later}");
         assert_eq!(fixture.code(&["verify", &id]), 0);
         assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
         assert_eq!(fixture.code(&["verify", "b.rath"]), 0);

@@ -348,7 +348,7 @@ fn rules_delete_old_sessions_and_never_those_that_wait() {
         assert_eq!(sessions(), before - 1);
         // Too large: the oldest go first, and what waits stays.
         assert!(gc(fixture, &["--max-size", "1K"])["unreachable_size"].as_u64() > Some(1024));
-        let rest = gc(fixture, &["--max-size", "8K"]);
+        let rest = gc(fixture, &["--max-size", "10K"]);
         assert_eq!(rest["rules"].as_object().map(serde_json::Map::len), Some(1), "{rest}");
         assert_eq!(sessions(), 1);
         assert_eq!(fixture.code(&["verify"]), 0);

@@ -320,7 +320,7 @@ fn a_session_file_of_a_store_that_was_emptied_costs_its_own_session_only() {
         let verify = fixture.rath(&["verify"]);
         let told = String::from_utf8_lossy(&verify.stdout).into_owned() + &String::from_utf8_lossy(&verify.stderr);
         assert!(verify.status.code() == Some(3) && told.contains(&format!("{one}.jsonl: no step")), "{told}");
-        let log = fixture.rath(&["log", &one]);
+        let log = fixture.rath(&["log", "-v", &one]);
         let told = String::from_utf8_lossy(&log.stderr).into_owned();
         assert!(log.status.code() == Some(3) && told.contains("no step of the session is left in the file"), "{told}");
 
@@ -358,7 +358,7 @@ fn a_session_file_with_the_steps_of_another_session_is_damaged() {
     std::fs::copy(&other, &file).expect("copied");
 
     let says = format!("its steps are of the session {two}, not of the one in its name");
-    for (command, says) in [(vec!["ls"], &one), (vec!["verify"], &says), (vec!["log", &one], &says)] {
+    for (command, says) in [(vec!["ls"], &one), (vec!["verify"], &says), (vec!["log", "-v", &one], &says)] {
         let output = fixture.rath(&command);
         let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(3) && told.contains(says), "{command:?}: {told}");

@@ -179,7 +179,7 @@ async fn hostile(store: &Store, outside: &Path, progress: &str) -> Session {
 
 /// Commands that read.
 const READING: [&str; 9] = [
-    "log SESSION STORE",
+    "log -v SESSION STORE",
     "show SESSION head STORE",
     "verify SESSION STORE",
     "review SESSION STORE",
@@ -274,7 +274,7 @@ fn an_adopted_session_runs_where_the_user_said_and_its_calls_wait() {
             };
             let adopted = visit.command(&line("adopt SESSION --sandbox local:. --by Ann STORE"));
             assert!(adopted.status.success(), "{arrival:?} {progress}: {}", String::from_utf8_lossy(&adopted.stderr));
-            let log = visit.command(&line("log SESSION STORE"));
+            let log = visit.command(&line("log -v SESSION STORE"));
             assert!(String::from_utf8_lossy(&log.stdout).contains("adopted: by Ann"), "{arrival:?}: {log:?}");
             let waiting = visit.command(resume);
             let error = String::from_utf8_lossy(&waiting.stderr);

@@ -98,9 +98,9 @@ fn no_command_passes_control_characters_of_a_session_on() {
     run(&["salvage", "s.rath", "copy.rath"]);
     // Wrong use repeats the words of the command line, on as many lines as the user wrote.
     let word = &*HOSTILE.replace('\n', "");
-    run(&["log", word]);
+    run(&["log", "-v", word]);
     run(&[word]);
-    run(&["log", "--store", word, "x"]);
+    run(&["log", "-v", "--store", word, "x"]);
     run(&["run", "x", "--model", word]);
     run(&["run", "x", "--sandbox", word, "--model", "script:missing.jsonl"]);
 }

@@ -79,10 +79,10 @@ fn json_of_a_step_names_its_lost_parts_with_codes() {
 #[test]
 fn a_trajectory_keeps_the_branches_of_a_session() {
     let folder = folder();
-    let log = printed(folder.path(), &["log", "s.rath"]);
+    let log = printed(folder.path(), &["log", "-v", "s.rath"]);
     assert!(rath(folder.path(), &["export", "s.rath", "--as", "atif", "-o", "t.json"]).status.success());
     let id = printed(folder.path(), &["import", "t.json"]).trim().to_owned();
-    assert_eq!(printed(folder.path(), &["log", &id]), log);
+    assert_eq!(printed(folder.path(), &["log", "-v", &id]), log);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_directory_of_sessions_is_exported_and_imported_with_its_lineage() {
         &["import", "."],
         expect![[r#"
         ! error: there is no session of the Python OpenRath in .
-        ! hint: import reads the files that `rath export` writes with --as bundle, openrath or atif
+        ! hint: import reads what `rath export --as bundle`, openrath or atif writes
         exit 1
     "#]],
     );

@@ -110,8 +110,9 @@ impl<'a> Trial<'a> {
         let ended = self.run_for(args, None);
         let is_good = ended.status.is_some_and(|status| status.success());
         if !is_good {
-            let log = args.get(1).map(|id| self.run_for(&["log", id], None).out).unwrap_or_default();
-            panic!("{}: rath {}: {}{log}", self.describe(), args.join(" "), ended.err);
+            let log = args.get(1).map(|id| self.run_for(&["log", "-v", id], None).out).unwrap_or_default();
+            let Ended { status, out, err } = ended;
+            panic!("{}: rath {}: {status:?}: {out}{err}{log}", self.describe(), args.join(" "));
         }
         ended.out
     }
@@ -211,7 +212,7 @@ impl<'a> Trial<'a> {
                 self.run(&["resume", &id, "--model", "openai:m", "--sandbox", &place]);
             }
         }
-        let log = self.run(&["log", &id]);
+        let log = self.run(&["log", "-v", &id]);
         match log.contains(&format!("assistant: {name}")) {
             true => self.sessions[nth].answered.push(name.to_owned()),
             // The prompt did not come to the record before the end.
@@ -278,7 +279,7 @@ impl<'a> Trial<'a> {
     /// Removes the text of the first prompt, or what a call has left.
     fn forget(&mut self, nth: usize) {
         let KnownSession { id, is_shared, .. } = self.sessions[nth].clone();
-        let log = self.run(&["log", &id]);
+        let log = self.run(&["log", "-v", &id]);
         let results: Vec<_> =
             log.lines().filter(|line| line.contains("tool result: ") && line.contains(" +did")).collect();
         let line = match results.len() as u64 {
@@ -298,7 +299,7 @@ impl<'a> Trial<'a> {
 
     fn restore(&mut self, nth: usize) {
         let KnownSession { id, answered, .. } = self.sessions[nth].clone();
-        let log = self.run(&["log", &id]);
+        let log = self.run(&["log", "-v", &id]);
         let steps: Vec<_> = log.lines().filter(|line| line.contains("tool result: ")).collect();
         if answered.is_empty() || steps.is_empty() {
             return;
@@ -327,14 +328,14 @@ impl<'a> Trial<'a> {
             trial.run(&["import", "copy.rath"]);
         }
         trial.run(&["verify"]);
-        let [ours, theirs] = [self.run(&["log", &id]), trial.run(&["log", &id])];
+        let [ours, theirs] = [self.run(&["log", "-v", &id]), trial.run(&["log", "-v", &id])];
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{}", self.describe());
     }
 
     /// Checks the files and the record of a session.
     fn check_session(&mut self, nth: usize) {
         let KnownSession { id, answered, directory, .. } = self.sessions[nth].clone();
-        let log = self.run(&["log", &id]);
+        let log = self.run(&["log", "-v", &id]);
         for name in &answered {
             assert!(log.contains(&format!("assistant: {name}")), "{}: {name} is lost: {log}", self.describe());
         }

@@ -142,7 +142,7 @@ fn a_journal_of_another_database_is_not_rolled_back() {
     drop(other);
     assert_eq!(outcome(folder, &["verify"]), (0, String::new()));
     assert_eq!(outcome(folder, &["ls"]), (0, String::new()));
-    assert_eq!(outcome(folder, &["log", &ids[1]]), (0, String::new()));
+    assert_eq!(outcome(folder, &["log", "-v", &ids[1]]), (0, String::new()));
     // It is kept, under another name.
     let names = std::fs::read_dir(folder).expect("a directory").map(|entry| entry.expect("an entry").file_name());
     let names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();
@@ -177,7 +177,7 @@ fn a_store_whose_database_is_lost_is_read_from_its_wal_or_says_so() {
     // A part of the WAL is not enough.
     let wal = std::fs::read(copy.join("s.db-wal")).expect("a WAL");
     std::fs::write(copy.join("s.db-wal"), &wal[..5_000]).expect("written");
-    for args in [&["ls"][..], &["log", &id]] {
+    for args in [&["ls"][..], &["log", "-v", &id]] {
         assert_eq!(outcome(copy, args), (3, lost.to_owned()));
     }
 }
@@ -252,7 +252,7 @@ fn a_damaged_session_is_deleted_by_its_id_and_by_nothing_else() {
         let short = &ids[1][ids[1].len() - 8..];
         assert!(code == 0 && errors.starts_with(&format!("note: {short} is damaged: ")), "{sql}: {code} {errors}");
         assert_eq!(outcome(folder, &["verify"]), (0, String::new()), "{sql}");
-        assert_eq!(outcome(folder, &["log", &ids[2]]), (0, String::new()), "{sql}");
+        assert_eq!(outcome(folder, &["log", "-v", &ids[2]]), (0, String::new()), "{sql}");
         assert_eq!(outcome(folder, &["gc", "--all"]).0, 0, "{sql}");
     }
 }

@@ -7,23 +7,41 @@ mod bundles;
 #[cfg(target_os = "linux")]
 mod canaries;
 #[cfg(target_os = "linux")]
+mod configuration;
+#[cfg(target_os = "linux")]
+mod creates_nothing;
+#[cfg(unix)]
+mod damaged_imports;
+mod demo;
+#[cfg(target_os = "linux")]
 mod directories;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod explain;
 mod files;
 mod fixture;
 #[cfg(target_os = "linux")]
 mod forget;
 #[cfg(target_os = "linux")]
+mod forgotten_views;
+#[cfg(target_os = "linux")]
 mod gc;
 mod gc_keeps;
 mod gc_lost_stores;
 #[cfg(unix)]
 mod gc_misplaced;
+#[cfg(target_os = "linux")]
+mod going_on;
 mod guests;
+#[cfg(target_os = "linux")]
+mod guide;
 mod hostile_text;
+mod installed;
 mod interchange;
 #[cfg(target_os = "linux")]
 mod kill;
+#[cfg(target_os = "linux")]
+mod log;
 mod lost;
 #[cfg(target_os = "linux")]
 mod many;
@@ -37,11 +55,15 @@ mod mcp_trust;
 mod mcp_walls;
 mod memory;
 #[cfg(target_os = "linux")]
+mod merged_files;
+#[cfg(target_os = "linux")]
 mod model_server;
 #[cfg(target_os = "linux")]
 mod moved;
 #[cfg(unix)]
 mod opensandbox;
+#[cfg(target_os = "linux")]
+mod outputs;
 #[cfg(unix)]
 mod permissions;
 mod planted;
@@ -50,14 +72,25 @@ mod podman;
 #[cfg(target_os = "linux")]
 mod power_cut;
 #[cfg(target_os = "linux")]
+mod project_context;
+#[cfg(target_os = "linux")]
 mod replays;
+#[cfg(target_os = "linux")]
+mod run_options;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod status;
 mod stores;
+#[cfg(unix)]
+mod talk;
+#[cfg(all(target_os = "linux", feature = "otel"))]
+mod telemetry;
+mod tool_calls;
 #[cfg(target_os = "linux")]
 mod unwritable;
 mod versions;
+#[cfg(target_os = "linux")]
+mod wrong_input;
 
 use std::path::Path;
 use std::process::Output;
@@ -113,7 +146,7 @@ fn log_shows_what_happened() {
     let folder = folder();
     check(
         folder.path(),
-        &["log", "s.rath"],
+        &["log", "-v", "s.rath"],
         expect![[r#"
         ◆    ceef85e3 b3  merged
         ├─╮
@@ -130,7 +163,7 @@ fn log_shows_what_happened() {
     );
     check(
         folder.path(),
-        &["log", "s.rath", "-n", "2"],
+        &["log", "-v", "s.rath", "-n", "2"],
         expect![[r#"
             ◆    ceef85e3 b3  merged
             ├─╮
@@ -150,7 +183,7 @@ fn show_shows_a_step() {
         text.lines().filter(|line| !fields.iter().any(|field| line.starts_with(field))).collect::<Vec<_>>().join("\n")
     };
     let step = |says: &str| {
-        let log = shown(&["log", "s.rath"]);
+        let log = shown(&["log", "-v", "s.rath"]);
         let line = log.lines().find(|line| line.contains(says)).expect("a step").to_owned();
         line.split_whitespace().find(|word| word.len() == 8).expect("an id").to_owned()
     };
@@ -206,7 +239,7 @@ fn verify_names_what_is_damaged() {
     assert!(out.contains(&format!("row {row}: the row was changed: its seal does not match its bytes\n")), "{out}");
     assert!(out.lines().last().is_some_and(|last| last.starts_with("damaged: 9 rows, 7 steps")), "{out}");
     assert_eq!(code, 3);
-    let (out, code) = verified(&flipped, &["log", "s.rath"]);
+    let (out, code) = verified(&flipped, &["log", "-v", "s.rath"]);
     assert!(out.contains("Which river") && out.contains("verse"), "the rest is shown: {out}");
     assert_eq!(code, 3);
 
@@ -244,8 +277,8 @@ fn wrong_use_is_explained() {
         folder.path(),
         &["log", "none.rath"],
         expect![[r#"
-            ! error: cannot open none.rath: No such file or directory (os error 2)
-            ! hint: `rath ls` lists the sessions in the store
+            ! error: there is no session and no file `none.rath`
+            ! hint: `rath ls --all` lists the sessions
             exit 1
         "#]],
     );
@@ -261,81 +294,120 @@ fn wrong_use_is_explained() {
     std::fs::write(folder.path().join("notes.txt"), "hello\n").expect("written");
     check(
         folder.path(),
-        &["log", "notes.txt"],
+        &["log", "-v", "notes.txt"],
         expect![[r#"
-        ! error: notes.txt: not a rath session file: no line of it is a row
-        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
-        exit 1
-    "#]],
+            ! error: notes.txt: not a rath session file: no line of it is a row
+            ! hint: name a file that rath wrote; `rath export --help` lists the formats
+            exit 1
+        "#]],
     );
     check(
         folder.path(),
         &["verify", "notes.txt"],
         expect![[r#"
-        ! error: notes.txt: not a rath session file: no line of it is a row
-        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
-        exit 1
-    "#]],
+            ! error: notes.txt: not a rath session file: no line of it is a row
+            ! hint: name a file that rath wrote; `rath export --help` lists the formats
+            exit 1
+        "#]],
     );
     check(
         folder.path(),
         &["lgo", "s.rath"],
         expect![[r#"
-        ! error: unrecognized subcommand 'lgo'
-        ! 
-        ! Usage: rath <COMMAND>
-        ! 
-        ! For more information, try '--help'.
-        exit 2
-    "#]],
+            ! error: there is no command `rath lgo`
+            ! hint: `rath --help` lists the commands
+            exit 2
+        "#]],
     );
     check(
         folder.path(),
-        &["--help"],
+        &["-h"],
         expect![[r#"
             Run agents, and read, check and export their sessions
 
-            Usage: rath <COMMAND>
+            Usage: rath [OPTIONS]
+                   rath <COMMAND>
 
             Commands:
-              run       Run an agent on a prompt
-              resume    Continue a session in the store
-              review    Show what is waiting for your decision, or decide
-              adopt     Take over a session that others made
-              demo      Show an example run of five agents
-              ls        List the sessions in the store, newest last
-              status    Show how far a session is, where its files are, and what changed
-                        since
-              log       Show the steps of a session, newest first
-              show      Show one step in full
-              explain   Explain a step: what the model saw, where tools ran, what changed,
-                        and what it cost
-              render    Show the request that a model was sent, or would be sent
-              cost      Show the cost of the model calls, by model and by branch
-              replay    Repeat a session and compare it with the record
-              fork      Start a new branch from a session, or from one of its steps
-              merge     Join two sessions and their files
-              diff      Show the differences between the files of two sessions or steps
-              checkout  Write the files of a session or step to a new directory
-              restore   Change a session's files back to what they were at a step
-              blame     Show which tool call wrote each line of a file
-              bisect    Find the first step after which a command fails
-              check     Run a command as a check and record its result, or list the checks
-              verify    Check a session, a file or a whole store for damage
-              salvage   Copy the undamaged part of a session, and mark what is lost
-              export    Write a session to a file, in one of several formats
-              import    Copy a session file into the store
-              forget    Remove the text and files of a step for good; the step itself stays
-              gc        Delete sessions, and free the space that is no longer needed
-              memory    Show, write and remove the notes that agents keep across runs
-              mcp       Let other programs ask about sessions, and list the servers that
-                        agents use (MCP)
-              config    Show what is configured, or accept the file of a project
-              help      Print this message or the help of the given subcommand(s)
+              run          Run an agent on a prompt
+              resume       Continue a session in the store
+              review       Show what is waiting for your decision, or decide
+              adopt        Take over a session that others made
+              demo         Watch agents repair a failing test, and a crash that costs
+                           nothing
+              ls           List the sessions in the store, newest last
+              status       Show how far a session is, where its files are, and what changed
+                           since
+              log          Show what happened in a session, newest first
+              show         Show one step in full
+              explain      Explain a turn or a step: what the model saw, where tools ran,
+                           what changed, and what it cost
+              render       Show the request that a model was sent, or would be sent
+              cost         Show the cost of the model calls, by model and by branch
+              replay       Repeat a session and compare it with the record
+              fork         Start a new branch from a session, or from one of its steps
+              merge        Join two sessions and their files
+              diff         Show what a session changed, or the differences between the files
+                           of two sessions or steps
+              checkout     Write the files of a session or step to a new directory
+              restore      Change a session's files back to what they were at a step
+              blame        Show which tool call wrote each line of a file
+              bisect       Find the first step after which a command fails
+              check        Run a command as a check and record its result, or list the
+                           checks
+              verify       Check a session, a file or a whole store for damage
+              salvage      Copy the undamaged part of a session, and mark what is lost
+              export       Write a session to a file, in one of several formats
+              import       Copy a session file into the store
+              forget       Remove the text and files of a step for good; the step itself
+                           stays
+              gc           Delete sessions, and free the space that is no longer needed
+              memory       Show, write and remove the notes that agents keep across runs
+              mcp          Let other programs ask about sessions, and list the servers that
+                           agents use (MCP)
+              config       Show what is configured, or accept the file of a project
+              doctor       Say what works on this machine, and how to mend the rest
+              completions  Print the script with which a shell completes rath's commands
+              man          Write the manual pages to a directory, one for each command
+              help         Print this message or the help of the given subcommand(s)
 
             Options:
-              -h, --help     Print help
-              -V, --version  Print version
+                  --model <MODEL>        The model: openai:NAME, anthropic:NAME,
+                                         script:FILE, or a name in your configuration
+                  --agent <NAME>         The agent in your configuration whose prompt,
+                                         model, tools, memory, turns and mode are used
+                  --system <TEXT>        The system prompt. Default: the one of the stored
+                                         session; otherwise the agent is told to be careful
+                                         and brief
+                  --sandbox <SANDBOX>    The sandbox of the tools: isolated:DIRECTORY,
+                                         container:IMAGE, local:DIRECTORY or none
+                  --network              Allow network access in an isolated sandbox
+                  --mode <MODE>          The calls that are made without asking: read-only,
+                                         ask, workspace or full
+                  --memory <MEMORY>      The memory of the agent, such as
+                                         local:.rath/memory. Default: none
+                  --embeddings <MODEL>   Find notes by their meaning too, by vectors of this
+                                         model, such as openai:text-embedding-3-small
+                  --no-mcp               Leave out the tools of MCP servers
+                  --turns <N>            The number of times that the model may be asked.
+                                         Default: that of the agent; otherwise 100
+                  --budget <LIMIT>       What the session may use: 50000tokens, 2usd,
+                                         20turns or 10min; several are separated by commas
+                  --option <NAME=VALUE>  A further member of requests to the model, such as
+                                         temperature=0.2 or reasoning_effort=low; may be
+                                         repeated
+                  --no-context           Do not tell the agent the project's AGENTS.md, the
+                                         directory, the date and the branch when a session
+                                         begins
+                  --json                 Print one JSON object for each event
+                  --store <STORE>        The store of sessions: sqlite:PATH, jsonl:DIRECTORY
+                                         or memory: [default: sqlite:.rath/rath.db]
+                  --new                  Begin a new session. Default: go on with the newest
+                                         one here, if there is one
+              -c, --continue             Go on with the newest session
+                  --session <SESSION>    Go on with this session
+              -h, --help                 Print help (see more with '--help')
+              -V, --version              Print version
 
             Exit codes:
               0    success
@@ -362,7 +434,7 @@ fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
     let json: serde_json::Value = serde_json::from_str(&run(&["show", "s.rath", "head", "--json"])).expect("JSON");
     let digest = json["chunk"]["text"]["digest"].as_str().expect("a long text").to_owned();
     assert_eq!(json["payloads"][digest.as_str()].as_str().map(str::len), Some(2_000 * (odd.len() + 1)));
-    for args in [&["log", "s.rath"][..], &["show", "s.rath", "head"], &["show", "s.rath", "main"]] {
+    for args in [&["log", "-v", "s.rath"][..], &["show", "s.rath", "head"], &["show", "s.rath", "main"]] {
         let shown = run(args);
         assert!(shown.contains("[2J"), "{shown}");
         assert!(!shown.contains(['\u{7f}', '\u{1b}', '\u{9b}', '\u{202e}']), "{args:?}");
@@ -410,7 +482,7 @@ fn a_lost_step_is_called_lost() {
     );
     check(
         folder.path(),
-        &["log", "s.rath"],
+        &["log", "-v", "s.rath"],
         expect![[r#"
         ! warning: s.rath: ends without its closing row: cut off there, or still being written
         exit 0
@@ -493,13 +565,13 @@ fn render_shows_what_another_model_would_be_sent_and_what_is_lost() {
         folder.path(),
         &["render", "s.rath", "--to", "openai:gpt-5", "--report"],
         expect![[r#"
-        d218bc59 rewritten call id
-        d218bc59 dropped   reasoning block
-        ! rewritten: 1 call id
-        ! dropped: 1 reasoning block
-        ! about 0 of 109 tokens from the prompt cache
-        exit 0
-    "#]],
+            d218bc59 rewritten call id
+            d218bc59 dropped   reasoning block
+            ! rewritten: 1 call id
+            ! dropped: 1 reasoning block
+            ! about 0 of 156 tokens from the prompt cache
+            exit 0
+        "#]],
     );
 }
 
@@ -510,9 +582,8 @@ fn render_explains_wrong_use() {
         folder.path(),
         &["render", "s.rath", "--to", "gpt-5"],
         expect![[r#"
-            ! error: invalid value 'gpt-5' for '--to <MODEL>': wanted `openai:NAME` or `anthropic:NAME`
-            ! 
-            ! For more information, try '--help'.
+            ! error: invalid value `gpt-5` for `--to <MODEL>`: wanted `openai:NAME` or `anthropic:NAME`
+            ! hint: `rath render --help` describes it
             exit 2
         "#]],
     );
@@ -543,7 +614,7 @@ fn cost_shows_what_the_calls_cost() {
             anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
             script:script                30 in, 3 out          no price
             total of priced models                             $6.01
-            ! hint: `rath cost s.rath --prices FILE` reads prices from a JSON file; see `rath cost --help`
+            ! hint: `rath cost --help` tells how to give the prices of other models
             exit 0
         "#]],
     );
@@ -607,90 +678,6 @@ const LOOK: &str = r#"
 "#;
 
 #[test]
-fn demo_shows_a_whole_run_without_a_key() {
-    let folder = rath_test_support::temp_dir();
-    check(
-        folder.path(),
-        &["demo", "--save", "demo.rath"],
-        expect![[r#"
-            A workflow of four agents, the last of which can delegate to a fifth:
-
-            Demo(
-              (writer): Agent(script:demo, tools: word_count)
-              (critic): Agent(script:demo)
-              (checker): Agent(script:demo)
-              (editor): Agent(script:demo, tools: count
-                (count): Agent(script:demo, tools: word_count)
-              )
-            )
-
-            Its session, newest step first:
-
-            ○  f043a759 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
-            ○  74151535 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
-            ◆    148a1892 b3  kept aside  [demo.editor]
-            ├─╮
-            │ ○  91205d6b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
-            │ ○  6f0f1430 count  tool result: call_10_1 ok: 9  [demo.editor.count]
-            │ ○  7ab7383f count  tool started: call_10_1  [demo.editor.count]
-            │ ○  632e6d9c count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
-            │ ○  9d6f3de5 count  instructions: You count words. (tools: word_count)  [demo.editor.count]
-            │ ○  c744596b count  user: How many words: A session is everything that happened, as o…  [demo.editor]
-            │ ○  58e5c9f1 count  forked  [demo.editor]
-            ○  c4fa6de6 b3  tool started: call_9_1  [demo.editor]
-            ○  5ef103d0 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
-            ○  23a47b5f b3  instructions: You settle matters. (tools: count)  [demo.editor]
-            ◆    8c837bd6 b3  merged  [demo]
-            ├─╮
-            │ ○  811428fe checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
-            │ ○  7f4bd24d checker  instructions: You check facts.  [demo.checker]
-            │ ○  fc70e3c7 checker  forked  [demo.checker]
-            ○ │  a1f53d37 critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
-            ○ │  dffdf7cc critic  instructions: You find what is wrong.  [demo.critic]
-            ○ │  d8baa2de critic  forked  [demo.critic]
-            ├─╯
-            ○  d6a93cb0 main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
-            ○  0d0a57c6 main  tool result: call_3_1 ok: 13  [demo.writer]
-            ○  5fb910dd main  tool started: call_3_1  [demo.writer]
-            ○  3314ee1b main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
-            ○  472615f8 main  tool result: call_2_1 bad arguments: `text`: it is missing; `txt`: there is no su…  [demo.writer]
-            ○  1041e985 main  assistant calls word_count({"txt":"A session is everything that happened, as one value…)  [demo.writer]  (81 in, 22 out)
-            ○  1cba7350 main  instructions: You write short sentences. (tools: word_count)  [demo.writer]
-            ○  5303884c main  user: Say in at most ten words what a session is.
-
-            The answer: A session is everything that happened, as one value.
-            Tokens: 1,391 in, 132 out
-            ! 
-            ! saved; try:
-            !   rath log demo.rath
-            !   rath show demo.rath head
-            !   rath render demo.rath
-            !   rath cost demo.rath
-            !   rath verify demo.rath
-            exit 0
-        "#]],
-    );
-    check(
-        folder.path(),
-        &["verify", "demo.rath"],
-        expect![[r#"
-            intact: 30 rows, 28 steps, 14935 bytes
-            exit 0
-        "#]],
-    );
-    check(
-        folder.path(),
-        &["cost", "demo.rath"],
-        expect![[r#"
-            script:demo             1391 in, 132 out  no price
-            total of priced models                    $0.00
-            ! hint: `rath cost demo.rath --prices FILE` reads prices from a JSON file; see `rath cost --help`
-            exit 0
-        "#]],
-    );
-}
-
-#[test]
 fn run_works_in_a_directory_and_keeps_the_session() {
     let folder = workshop(LOOK);
     let model = ["--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
@@ -704,7 +691,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ! · read_file a.txt
             ! · shell exit 3
             ! · shell failed: exit code 3
-            ! done in TIME: 3,596 tokens
+            ! done in TIME: 4,079 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -717,27 +704,27 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Still hello.
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,863 tokens
+            ! done in TIME: 2,104 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
     );
-    let log = rath(folder.path(), &["log", "s.rath"]).stdout;
+    let log = rath(folder.path(), &["log", "-v", "s.rath"]).stdout;
     let log = fixture::normalize(folder.path(), &String::from_utf8_lossy(&log));
     expect![[r#"
-            ○  STEP1 main  assistant: Still hello.  [agent]  (1860 in, 3 out)
-            ○  STEP2 main  user: And now?
-            ○  STEP3 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
-            ○  STEP4 main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  STEP5 main  tool started: call_2_2  [agent]
-            ○  STEP6 main  tool result: call_2_1 ok: hello  [agent]
-            ○  STEP7 main  tool started: call_2_1  [agent]
-            ○  STEP8 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
-            ○  STEP9 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  STEP10 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  STEP11 main  sandbox: local:FOLDER/work
-            ○  STEP12 main  user: What is here?
-        "#]]
+        ○  STEP1 main  assistant: Still hello.  [agent]  (2101 in, 3 out)
+        ○  STEP2 main  user: And now?
+        ○  STEP3 main  assistant: It says hello.  [agent]  (2080 in, 4 out)
+        ○  STEP4 main  tool result: call_2_2 failed: exit code 3  [agent]
+        ○  STEP5 main  tool started: call_2_2  [agent]
+        ○  STEP6 main  tool result: call_2_1 ok: hello  [agent]
+        ○  STEP7 main  tool started: call_2_1  [agent]
+        ○  STEP8 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
+        ○  STEP9 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+        ○  STEP10 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+        ○  STEP11 main  sandbox: local:FOLDER/work
+        ○  STEP12 main  user: What is here?
+    "#]]
     .assert_eq(&fixture::with_numbered_steps(&log));
 }
 
@@ -791,6 +778,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
             ! no sandbox: tools start in FOLDER/work and can do anything you can
             ! · read_file a.txt
             ! error: no (400)
+            ! hint: the model's server gives the reason; `--model` names another model
             exit 1
         "#]],
     );
@@ -802,7 +790,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         expect![[r#"
             hello
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,794 tokens
+            ! done in TIME: 2,035 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -858,7 +846,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         expect![[r#"
             done
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,793 tokens
+            ! done in TIME: 2,035 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -874,7 +862,7 @@ fn run_refuses_wrong_options_before_it_starts() {
         expect![[r#"
             ! error: unknown kind of provider `foo`; known: anthropic, openai, script
             ! hint: use openai:NAME, anthropic:NAME or script:FILE
-            exit 1
+            exit 2
         "#]],
     );
     check(
@@ -889,6 +877,7 @@ fn run_refuses_wrong_options_before_it_starts() {
         &["--model", "script:script.jsonl", "--sandbox", "docker:x"],
         expect![[r#"
             ! error: unknown kind of sandbox `docker`; known: local, isolated, container, opensandbox
+            ! hint: `--sandbox isolated:.` names another sandbox; `rath doctor` says what works here
             exit 2
         "#]],
     );
@@ -905,6 +894,7 @@ fn run_refuses_wrong_options_before_it_starts() {
         expect![[r#"
             ! sandbox: writes only in FOLDER, no network
             ! error: cannot write none/s.rath: No such file or directory (os error 2)
+            ! hint: see if the path is right, and if you may read and write it
             exit 1
         "#]],
     );
@@ -912,15 +902,16 @@ fn run_refuses_wrong_options_before_it_starts() {
         &["--model", "script:script.jsonl", "--store", "file:script.jsonl"],
         expect![[r#"
         ! error: script.jsonl: not a rath session file: no line of it is a row
-        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
+        ! hint: name a file that rath wrote; `rath export --help` lists the formats
         exit 1
     "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--store", "sqlight:x"],
         expect![[r#"
-        ! error: unknown kind of store `sqlight`; known: sqlite, jsonl, memory
-        exit 1
+        ! error: invalid value `sqlight:x` for `--store <STORE>`: wanted sqlite:PATH, jsonl:DIRECTORY or memory:
+        ! hint: `rath run --help` describes it
+        exit 2
     "#]],
     );
     check(

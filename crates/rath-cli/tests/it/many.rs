@@ -86,9 +86,9 @@ impl Worker<'_> {
             (1, _) => _ = self.run(&["verify"]),
             (2, _) => _ = self.run(&["gc"]),
             (3..=5, Some(nth)) => self.ask(Some(nth)),
-            (6, Some(_)) => _ = self.run(&["log", &id]),
+            (6, Some(_)) => _ = self.run(&["log", "-v", &id]),
             (7, Some(_)) => {
-                let prompt = self.printed(&["log", &id]);
+                let prompt = self.printed(&["log", "-v", &id]);
                 let prompt = prompt.lines().find(|line| line.contains("user: words")).map(str::to_owned);
                 if let Some(line) = prompt {
                     let step = line.split_whitespace().find(|word| word.len() == 8).expect("an id");
@@ -142,7 +142,7 @@ fn many_processes_do_everything_on_one_store() {
         assert_eq!(fixture.code(&["verify"]), 0);
         let list = fixture.json(&["ls", "--all", "--json"]);
         for OwnSession { id, prompts, .. } in workers.iter().flat_map(|worker| &worker.sessions) {
-            let log = fixture.out(&["log", id]);
+            let log = fixture.out(&["log", "-v", id]);
             let words = prompts.last().and_then(|prompt| prompt.split_once(": ")).expect("a prompt").0;
             assert!(log.lines().next().is_some_and(|line| line.contains(words)), "{words}: {log}");
             let asked: u64 = prompts.iter().map(|prompt| server.answers_to(prompt)).sum();

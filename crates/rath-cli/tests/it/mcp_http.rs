@@ -5,7 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
+use rath_test_support::{wait_until, with_enough_time};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, STORES};
@@ -105,7 +108,8 @@ fn only_programs_with_the_secret_are_answered() {
     assert_ne!(server.path, other.path, "every server has a secret of its own");
     let port = server.address.port();
     let (local, named) = (format!("http://localhost:{port}"), format!("localhost:{port}"));
-    let rows: [RequestRow<'_>; 14] = [
+    let (absolute, foreign) = (format!("http://{named}{}", server.path), format!("http://example.com{}", server.path));
+    let rows: [RequestRow<'_>; 21] = [
         ("POST", &server.path, &[], 200),
         ("POST", &server.path, &[("Host", &named)], 200),
         ("POST", &server.path, &[("Origin", &local)], 200),
@@ -121,6 +125,14 @@ fn only_programs_with_the_secret_are_answered() {
         ("POST", &server.path, &[("Origin", "null")], 403),
         ("POST", &server.path, &[("Host", "example.com")], 403),
         ("POST", &server.path, &[("Host", &format!("localhost:{}", port ^ 1))], 403),
+        // Names that contradict each other.
+        ("POST", &absolute, &[], 200),
+        ("POST", &absolute, &[("Host", "example.com")], 403),
+        ("POST", &foreign, &[], 403),
+        ("POST", &foreign, &[("Host", "example.com")], 403),
+        ("POST", &server.path, &[("Host", &named), ("Host", "example.com")], 400),
+        ("POST", &server.path, &[("Host", "example.com"), ("Host", &named)], 400),
+        ("POST", &server.path, &[("Origin", &local), ("Origin", "https://example.com")], 400),
     ];
     for (method, path, headers, expected) in rows {
         let headers: Vec<_> = headers.iter().copied().chain([VERSION, METHOD]).collect();
@@ -135,6 +147,103 @@ fn only_programs_with_the_secret_are_answered() {
     assert!((400..500).contains(&status), "{status}");
     let (status, _) = server.send("POST", &server.path, &[VERSION, METHOD], &list_tools());
     assert_eq!(status, 200, "it still answers");
+    assert!(server.stop());
+}
+
+impl Server {
+    /// Opens a connection and sends nothing.
+    fn connect_silently(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("connected");
+        stream.set_nonblocking(true).expect("a socket");
+        stream
+    }
+
+    /// Sends a request with the secret without the last byte of its body.
+    fn send_almost(&self) -> (TcpStream, u8) {
+        let (body, mut stream) = (list_tools(), TcpStream::connect(self.address).expect("connected"));
+        let (last, body) = body.split_last().expect("a body");
+        let head = format!(
+            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\nContent-Length: {}\r\n\r\n",
+            self.path,
+            self.address,
+            body.len() + 1,
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).expect("sent");
+        (stream, *last)
+    }
+}
+
+/// Returns true unless the server has closed a connection.
+fn is_open(mut stream: &TcpStream) -> bool {
+    stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// The connections that have shown no secret close each other's only.
+#[test]
+fn silent_connections_hold_up_no_client() {
+    const SILENT: usize = 64;
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    let server = Server::start(&fixture, &[]);
+    let (is_over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut silent = Vec::new();
+            while !is_over.load(SeqCst) {
+                silent.retain(is_open);
+                while silent.len() < SILENT {
+                    silent.push(server.connect_silently());
+                    opened.fetch_add(1, SeqCst);
+                }
+                std::thread::yield_now();
+            }
+        });
+        wait_until("there are silent connections", || opened.load(SeqCst) >= SILENT);
+        let answers = std::panic::catch_unwind(|| {
+            with_enough_time(Duration::from_secs(2), |time| {
+                assert!(time < Duration::from_secs(10), "a silent connection ends by itself after this time");
+                let is_in_time = |_| {
+                    let started = Instant::now();
+                    let (status, body) = server.send("POST", &server.path, &[VERSION, METHOD], &list_tools());
+                    assert_eq!(status, 200, "{body}");
+                    started.elapsed() < time
+                };
+                (0..5).all(is_in_time).then_some(())
+            });
+        });
+        is_over.store(true, SeqCst);
+        answers.expect("answers in time");
+    });
+    assert!(server.stop());
+}
+
+#[test]
+fn connections_have_bounds() {
+    const SILENT: usize = 300;
+    // As in `http.rs`.
+    const MAX_UNPROVEN: usize = 64;
+    const MAX_REQUESTS: usize = 64;
+    let fixture = Fixture::in_folder(workshop(""), STORES[0]);
+    let server = Server::start(&fixture, &[]);
+    let ask = || server.send("POST", &server.path, &[VERSION, METHOD], &list_tools()).0;
+    let requests: Vec<_> = (0..MAX_REQUESTS).map(|_| server.send_almost()).collect();
+    let silent: Vec<_> = (0..SILENT).map(|_| server.connect_silently()).collect();
+    wait_until("the oldest connections are closed", || {
+        silent.iter().filter(|stream| is_open(stream)).count() <= MAX_UNPROVEN
+    });
+    assert!(is_open(&silent[SILENT - 1]), "the newest stays");
+    if cfg!(target_os = "linux") {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", server.process.id())).expect("a process").count();
+        assert!(files < MAX_UNPROVEN + MAX_REQUESTS + 64, "{files} files are open");
+    }
+    assert_eq!(ask(), 503, "all requests are in use");
+    for (mut stream, last) in requests {
+        stream.write_all(&[last]).expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }
+    wait_until("there is room for a request", || ask() == 200);
     assert!(server.stop());
 }
 

@@ -139,7 +139,7 @@ fn a_note_is_remembered_found_read_and_forgotten() {
             $ read ID1
             ! error: note ID1 was forgotten on TODAY
             ! hint: its text is gone for good; a session that it came from has its own copy
-            exit 3
+            exit 1
             $ read NOTE1
             ! error: there is no note `NOTE1`
             ! hint: `rath memory ls` lists the notes; one that was forgotten is known by its whole id only
@@ -216,6 +216,110 @@ fn only_writing_creates_a_memory() {
     assert_eq!(entries, 0, "nothing is created");
 }
 
+/// The shown part of an id names its note, and so does each beginning of it that no other note has.
+#[test]
+fn a_note_is_named_by_any_beginning_of_what_is_shown() {
+    let ids = ["ab", "abc", "0123456789abcdef", "0123456799abcdef", "x\u{202e}y-1", "fedcba9876543210"];
+    let several = |start: &str, ids: &str| format!("error: several notes begin with `{start}`: {ids}");
+    for (start, expected) in [
+        ("ab", "ab"),
+        ("abc", "abc"),
+        ("a", &several("a", "ab, abc")),
+        ("0", &several("0", "0123456789abcdef, 0123456799abcdef")),
+        ("01234567", &several("01234567", "0123456789abcdef, 0123456799abcdef")),
+        ("012345678", "0123456789abcdef"),
+        ("f", "fedcba9876543210"),
+        ("fedcba98", "fedcba9876543210"),
+        ("x", "x\u{202e}y-1"),
+        (r"x\u{202e}y-1", "x\u{202e}y-1"),
+        ("z", "error: there is no note `z`"),
+    ] {
+        let folder = rath_test_support::temp_dir();
+        let lines: String = ids.iter().map(|id| json!({"id": id, "text": "a text"}).to_string() + "\n").collect();
+        assert!(import(folder.path(), lines.as_bytes()).status.success());
+        let output = crate::rath(folder.path(), &["memory", "forget", start, "--json"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let found = match json_lines(&output).first() {
+            Some(json) => json["forgotten"][0].as_str().expect("an id").to_owned(),
+            None => errors.lines().next().expect("an error").to_owned(),
+        };
+        assert_eq!(found, expected, "{start}: {errors}");
+    }
+}
+
+/// A note of which a part cannot be read is named with its path, and its exit code is another one than that of a forgotten note.
+#[test]
+fn a_damaged_note_is_named_and_not_taken_for_a_whole_or_a_forgotten_one() {
+    for damage in [
+        "UPDATE notes SET text = zeroblob(30) WHERE id = 'gate'",
+        "UPDATE notes SET at = 'x' WHERE id = 'gate'",
+        "UPDATE notes SET expires = 'x' WHERE id = 'gate'",
+        "UPDATE notes SET thread = 77 WHERE id = 'gate'",
+        "UPDATE notes SET path = 77 WHERE id = 'gate'",
+        "UPDATE names SET text = x'ff' WHERE name = (SELECT path FROM notes WHERE id = 'gate')",
+    ] {
+        let folder = rath_test_support::temp_dir();
+        let lines = "{\"id\": \"gate\", \"text\": \"The gate is red.\", \"path\": \"memory://shared/gate\"}
+            {\"id\": \"door\", \"text\": \"The door is green.\"}\n";
+        assert!(import(folder.path(), lines.as_bytes()).status.success());
+        let file = rusqlite::Connection::open(folder.path().join(".rath/memory/notes.db")).expect("a database");
+        file.execute_batch(damage).expect("it is a statement");
+        drop(file);
+        let rath = |args: &[&str]| {
+            let output = crate::rath(folder.path(), &[&["memory"], args].concat());
+            let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            (out, err, output.status.code())
+        };
+        let (listed, _, code) = rath(&["ls"]);
+        let marked = listed.lines().filter(|line| line.contains("damaged: ")).collect::<Vec<_>>();
+        assert!(code == Some(0) && marked.len() == 1 && marked[0].starts_with("gate "), "{damage}: {listed}");
+        let (_, error, code) = rath(&["read", "gate"]);
+        let path = if damage.contains("path") { "memory://user" } else { "memory://shared/gate" };
+        let expected = format!(
+            "error: note gate at {path} is damaged: a part of it cannot be read\n\
+             hint: what is left of it is shown; `rath memory forget gate` removes it\n"
+        );
+        assert_eq!((error, code), (expected, Some(3)), "{damage}");
+        let printed: Value = serde_json::from_str(&rath(&["read", "gate", "--json"]).0).expect("JSON");
+        assert_eq!(printed["damaged"], true, "{damage}");
+        assert_eq!(rath(&["read", "door"]).2, Some(0), "{damage}");
+        assert_eq!(rath(&["recall", "green door"]).2, Some(0), "{damage}");
+        assert_eq!(rath(&["forget", "gate"]).2, Some(0), "{damage}");
+        assert_eq!(rath(&["read", "gate"]).2, Some(1), "{damage}: it was forgotten");
+    }
+}
+
+/// No message has the words of SQLite, and each says what to do.
+#[test]
+fn a_damaged_memory_says_so_in_its_own_words() {
+    for damage in [
+        "UPDATE counts SET value = 'x' WHERE name = 'analysis'",
+        "UPDATE counts SET value = x'ff'; INSERT OR REPLACE INTO counts VALUES ('position', x'ff')",
+        "INSERT INTO segments VALUES (1, 'x', x'ff')",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 3 WHERE name = 'notes'",
+    ] {
+        let folder = rath_test_support::temp_dir();
+        assert!(crate::rath(folder.path(), &["memory", "remember", "The gate is red."]).status.success());
+        let file = rusqlite::Connection::open(folder.path().join(".rath/memory/notes.db")).expect("a database");
+        file.execute_batch(damage).expect("it is a statement");
+        drop(file);
+        for args in [&["ls"][..], &["recall", "gate"], &["remember", "a door"]] {
+            let output = crate::rath(folder.path(), &[&["memory"], args].concat());
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() {
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(3), "{damage}, {args:?}: {errors}");
+            let raw = ["column", "database disk image", "malformed", "SQLite", "Blob"];
+            assert!(raw.iter().all(|word| !errors.contains(word)), "{damage}, {args:?}: {errors}");
+            assert!(
+                errors.contains("notes.db: ") && errors.contains("\nhint: put a copy"),
+                "{damage}, {args:?}: {errors}"
+            );
+        }
+    }
+}
+
 /// Runs an import of these lines from stdin.
 fn import(folder: &Path, lines: &[u8]) -> Output {
     let mut command = rath_test_support::program(crate::program_path());
@@ -257,12 +361,12 @@ fn a_file_of_notes_is_imported_once_and_whole() {
             $ import notes.jsonl
             0 notes written, 4 known already
             $ read deploy
-            ! error: several notes begin with `deploy`: deploy-1, deploy-2, ..
-            ! hint: give more digits
+            ! error: several notes begin with `deploy`: deploy-1, deploy-2
+            ! hint: write more of the id
             exit 1
             $ read dep
-            ! error: there is no note `dep`
-            ! hint: `rath memory ls` lists the notes; one that was forgotten is known by its whole id only
+            ! error: several notes begin with `dep`: deploy-1, deploy-2
+            ! hint: write more of the id
             exit 1
             $ forget deploy-1
             forgot deploy-1              Deploy on Mondays.
@@ -485,7 +589,7 @@ fn a_replay_says_that_a_recalled_note_was_forgotten() {
     assert_eq!(out(&["replay", session]), "exact: 2 requests\n");
     assert!(rath(&["memory", "forget", "--query", "alpacas", "--yes"]).status.success());
     assert_eq!(out(&["replay", session]), "exact: 2 requests\n");
-    let log = out(&["log", session]);
+    let log = out(&["log", "-v", session]);
     let recall = log.lines().find(|line| line.contains("recall: Who has alpacas? (1 found")).expect("a recall");
     let step = recall.split_whitespace().nth(1).expect("an id");
     assert!(rath(&["forget", session, step]).status.success());

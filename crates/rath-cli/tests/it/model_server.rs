@@ -34,6 +34,11 @@ impl ModelServer {
         ModelServer { url, answers }
     }
 
+    /// Returns the base URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Lets a command use the server, as `openai:m`.
     pub(crate) fn connect(&self, command: &mut Command) {
         command.env("OPENAI_BASE_URL", &self.url).env("OPENAI_API_KEY", "sk-test");
@@ -79,7 +84,7 @@ fn serve(mut stream: TcpStream, answers: &Mutex<HashMap<String, u64>>) {
 }
 
 /// Reads the JSON of one request. None if the connection ends before.
-fn read_request(stream: &mut TcpStream) -> Option<Value> {
+pub(crate) fn read_request(stream: &mut TcpStream) -> Option<Value> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 16 << 10]);
     let mut more = |bytes: &mut Vec<u8>| {
         let length = stream.read(&mut piece).ok().filter(|length| *length > 0)?;

@@ -32,7 +32,7 @@ fn commands_that_read_or_refuse_create_nothing() {
             &["checkout", session, "out"],
             &["review", session],
             &["verify"],
-            &["log", session],
+            &["log", "-v", session],
             &["ls"],
             &["run", "Begin", model[0], model[1], "--sandbox", "local:nothing"],
         ];
@@ -93,7 +93,7 @@ fn a_hint_for_a_session_whose_directory_was_moved_is_a_command_that_works() {
                     shell.args(["-c", &format!("'{}' {hint}", program.display())]).current_dir(fixture.path("."));
                     let output = shell.output().expect("sh runs");
                     assert!(output.status.success(), "{hint}: {}", String::from_utf8_lossy(&output.stderr));
-                    let log = fixture.out(&["log", session]);
+                    let log = fixture.out(&["log", "-v", session]);
                     assert!(log.contains(" ok +here.txt") || log.contains(" ok ~here.txt"), "{hint}: {log}");
                     assert!(!fixture.path("work").exists(), "{hint}");
                 }

@@ -82,7 +82,7 @@ fn a_look_at_a_fork_removes_no_sandbox() {
     let prompt = format!("two: {}", call("echo 2 > b.txt"));
     let (code, _, err) = rath(&["resume", fork, &prompt, "--model", "openai:m", "--turns", "1"]);
     assert!(code != Some(0) && server.sandboxes().len() == 2, "{code:?}: {err}");
-    for look in [&["ls"][..], &["status", fork], &["status", &id], &["log", fork], &["diff", &id, fork]] {
+    for look in [&["ls"][..], &["status", fork], &["status", &id], &["log", "-v", fork], &["diff", &id, fork]] {
         let (code, _, err) = rath(look);
         assert!(code.is_some() && !err.contains("is gone"), "{look:?}: {err}");
         assert_eq!(server.sandboxes().len(), 2, "{look:?}: {err}");

@@ -172,11 +172,10 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
     place.check(
         &place.run_in("app", &["--mode", "yolo"]),
         expect![[r#"
-        error: invalid value 'yolo' for '--mode <MODE>': unknown mode `yolo`; known: read-only, ask, workspace, full
-
-        For more information, try '--help'.
-        exit 2
-    "#]],
+            error: invalid value `yolo` for `--mode <MODE>`: unknown mode `yolo`; known: read-only, ask, workspace, full
+            hint: `rath run --help` describes it
+            exit 2
+        "#]],
     );
 }
 
@@ -195,7 +194,8 @@ fn a_decision_after_the_run_is_recorded_with_the_name_of_the_person() {
     let resume = ["resume", id, "--model", &script, "--mode", "ask", "--store", "jsonl:.rath/s"];
     assert_eq!(place.rath("app", &resume).status.code(), Some(4));
     assert_eq!(place.read("app/a.txt"), "one\ntwo\n");
-    let log = String::from_utf8_lossy(&place.rath("app", &["log", id, "--store", "jsonl:.rath/s"]).stdout).into_owned();
+    let log =
+        String::from_utf8_lossy(&place.rath("app", &["log", "-v", id, "--store", "jsonl:.rath/s"]).stdout).into_owned();
     assert!(log.contains("approved by ann: call_2_1"), "{log}");
 }
 
@@ -213,12 +213,13 @@ fn the_person_at_the_terminal_is_asked() {
         · read_file a.txt
         agent wants to use shell (it may change something):
           echo two >> a.txt
-        s and a also allow later on:
+        s or a also allows from now on:
           command echo two
           write /a.txt
         allow it?  y: once  s: in this session  a: always in this directory  n WHY: no
         > perhaps
-        not understood; y: once  s: in this session  a: always in this directory  n WHY: no
+        not understood; y: once  s: in this session  a: always in this directory  n WHY:
+          no
         > a
         added to ~/.config/rath/config.toml
         · shell echo two >> a.txt
@@ -228,7 +229,7 @@ fn the_person_at_the_terminal_is_asked() {
           @@ -1,1 +1,1 @@
           -one
           +three
-        s and a also allow later on:
+        s or a also allows from now on:
           write /below/a.txt
         allow it?  y: once  s: in this session  a: always in this directory  n WHY: no
         > n not now, please
@@ -328,9 +329,13 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
     place.check(
         &place.rath("app", &["config"]),
         expect![[r#"
+            model none  (default)
+            sandbox isolated:.  (default)
+            memory none  (default)
+            context false  (RATH_CONTEXT)
             mode ask in a terminal, workspace in scripts  (default)
             warning: TMP/rath.toml is ignored: another user owns it
-            hint: rules go to ~/.config/rath/config.toml; `rath config --help` shows the format
+            hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
         "#]],
     );
@@ -350,8 +355,12 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
     place.check(
         &place.rath("app", &["config"]),
         expect![[r#"
+            model none  (default)
+            sandbox isolated:.  (default)
+            memory none  (default)
+            context false  (RATH_CONTEXT)
             mode read-only  (TMP/app/rath.toml)
-            hint: rules go to ~/.config/rath/config.toml; `rath config --help` shows the format
+            hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
         "#]],
     );
@@ -377,6 +386,10 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
     place.check(
         &place.rath("app", &["config"]),
         expect![[r#"
+            model none  (default)
+            sandbox isolated:.  (default)
+            memory none  (default)
+            context false  (RATH_CONTEXT)
             not in force: mode full  (TMP/app/rath.toml)
             not in force: allow command echo *  (TMP/app/rath.toml)
             not in force: allow write a.txt  (TMP/app/rath.toml)
@@ -387,12 +400,16 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
     place.check(
         &place.rath("app", &["config", "trust"]),
         expect![[r#"
-        mode full  (TMP/app/rath.toml)
-        allow command echo *  (TMP/app/rath.toml)
-        allow write a.txt  (TMP/app/rath.toml)
-        accepted rath.toml
-        exit 0
-    "#]],
+            model none  (default)
+            sandbox isolated:.  (default)
+            memory none  (default)
+            context false  (RATH_CONTEXT)
+            mode full  (TMP/app/rath.toml)
+            allow command echo *  (TMP/app/rath.toml)
+            allow write a.txt  (TMP/app/rath.toml)
+            accepted rath.toml
+            exit 0
+        "#]],
     );
     place.check(
         &place.run_in("app", &options),
@@ -436,7 +453,7 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             · read_file a.txt: refused (deny read /below/a.txt)
             · shell echo two >> a.txt
             · edit_file below/a.txt
-            · edit_file failed: cannot read `below/a.txt`: there is no such file
+            · edit_file failed: cannot read `below/a.txt`: there is no such file; nearest: …
             · shell echo two >> a.txt
             done
             saved
@@ -475,28 +492,28 @@ fn a_wrong_configuration_is_an_error_and_nothing_runs() {
         }
     }
     expect![[r#"
-        error: the configuration rath.toml is wrong: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
-        error: the configuration rath.toml is wrong: unknown name `allows`; known: mode, allow, ask, deny
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown name `allows`; known: mode, allow, ask, deny
-        error: the configuration rath.toml is wrong: unknown mode `yolo`; known: read-only, ask, workspace, full
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown mode `yolo`; known: read-only, ask, workspace, full
-        error: the configuration rath.toml is wrong: `mode` is not a text
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `mode` is not a text
-        error: the configuration rath.toml is wrong: `deny` is not a list of rules
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `deny` is not a list of rules
-        error: the configuration rath.toml is wrong: a rule in `deny` is not a text
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: a rule in `deny` is not a text
-        error: the configuration rath.toml is wrong: `permissions` is not a section
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `permissions` is not a section
-        error: the configuration rath.toml is wrong: unknown section `permission`; known: permissions, projects, gc
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown section `permission`; known: permissions, projects, gc
+        error: the configuration rath.toml is wrong: line 2: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
+        error: the configuration rath.toml is wrong: line 2: unknown name `allows`; known: mode, allow, ask, deny
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: unknown name `allows`; known: mode, allow, ask, deny
+        error: the configuration rath.toml is wrong: line 2: unknown mode `yolo`; known: read-only, ask, workspace, full
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: unknown mode `yolo`; known: read-only, ask, workspace, full
+        error: the configuration rath.toml is wrong: line 2: `mode` is not a text
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: `mode` is not a text
+        error: the configuration rath.toml is wrong: line 2: `deny` is not a list of rules
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: `deny` is not a list of rules
+        error: the configuration rath.toml is wrong: line 2: a rule in `deny` is not a text
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: a rule in `deny` is not a text
+        error: the configuration rath.toml is wrong: line 1: `permissions` is not a section
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: `permissions` is not a section
+        error: the configuration rath.toml is wrong: line 1: unknown name `permission`; known: model, models, agents, sandbox, memory, context, budget, permissions, projects, gc
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: unknown name `permission`; known: model, models, agents, sandbox, memory, context, budget, permissions, projects, gc
         error: the configuration rath.toml is wrong: line 1: unclosed table, expected `]`
         error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: unclosed table, expected `]`
-        error: the configuration rath.toml is wrong: `app` in `projects` is not an absolute path
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `app` in `projects` is not an absolute path
-        error: the configuration rath.toml is wrong: `projects."a"` is not a section
-        error: the configuration TMP/home/.config/rath/config.toml is wrong: `projects."a"` is not a section
+        error: the configuration rath.toml is wrong: line 1: `app` in `projects` is not an absolute path
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: `app` in `projects` is not an absolute path
+        error: the configuration rath.toml is wrong: line 2: `projects."a"` is not a section
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 2: `projects."a"` is not a section
         error: the configuration rath.toml is wrong: line 1: key with no value, expected `=`
         error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: key with no value, expected `=`
     "#]].assert_eq(&place.stable(&found));

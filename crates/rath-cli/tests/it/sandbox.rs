@@ -283,6 +283,7 @@ fn contradicting_options_are_refused_before_anything_runs() {
         &["--sandbox", "isolated:.?netwrk=on"],
         expect![[r#"
             ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, walls, memory, processes, file_size, cpu_time, output, hide, show, write, at
+            ! hint: `--sandbox isolated:.` names another sandbox; `rath doctor` says what works here
             exit 2
         "#]],
     );
@@ -290,6 +291,7 @@ fn contradicting_options_are_refused_before_anything_runs() {
         &["--sandbox", "isolated:.?network=maybe"],
         expect![[r#"
             ! error: wanted off, on or hosts such as `example.com,*.example.com` as `network` of a sandbox of the kind `isolated`, found `maybe`
+            ! hint: `--sandbox isolated:.` names another sandbox; `rath doctor` says what works here
             exit 2
         "#]],
     );
@@ -305,6 +307,7 @@ fn contradicting_options_are_refused_before_anything_runs() {
         &["--sandbox", "isolated:/"],
         expect![[r#"
             ! error: wanted a workspace other than `/` for an isolated sandbox
+            ! hint: `--sandbox isolated:.` names another sandbox; `rath doctor` says what works here
             exit 1
         "#]],
     );

@@ -32,16 +32,18 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["checkout", &id, "then"],
             &expect![[r#"
-            ! error: wanted a new or empty directory, found files in `then`
-            exit 1
-        "#]],
+                ! error: wanted a new or empty directory, found files in `then`
+                ! hint: name a directory that is new or empty
+                exit 1
+            "#]],
         );
         fixture.check(
             &["checkout", &id, "script.jsonl"],
             &expect![[r#"
-            ! error: wanted a new or empty directory, found the file `script.jsonl`
-            exit 1
-        "#]],
+                ! error: wanted a new or empty directory, found the file `script.jsonl`
+                ! hint: name a directory that is new or empty
+                exit 1
+            "#]],
         );
         fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
             {"directory":"now","files":3,"forgotten":[],"missing":[],"shared":"STEP1","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
@@ -102,7 +104,7 @@ fn versions_are_checked_out_compared_and_restored() {
                 -mine.txt
                 ~n.txt
                 new.txt→old.txt
-                ! restored step STEP1: 3 files changed
+                ! restored step STEP1: 3 files changed in work
                 ! your changes were recorded first: `rath restore S1@STEP2 --store STORE` brings them back
                 exit 0
             "#]],
@@ -132,7 +134,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["restore", &hand],
             &expect![[r#"
-                ! restored step STEP1: 0 files changed
+                ! restored step STEP1: 0 files changed in work
                 exit 0
             "#]],
         );
@@ -179,7 +181,7 @@ fn every_line_has_its_author() {
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
                   asked for in step: STEP2
-                  request: c014b696204b9fd3
+                  request: 7c90ac42039a5c69
                   written while this call ran, by it or by another process
                   checks: test -e n.txt
                   failed checks: test -e none.txt
@@ -280,6 +282,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
             &expect![[r#"
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! error: cannot run `no-such-program`: there is no such program
+                ! hint: name a program that is installed, or its path
                 exit 1
             "#]],
         );
@@ -383,9 +386,9 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         merge(
             "cat src/n.txt",
             &expect![[r#"
-                +theirs.txt
                 S4
-                ! merging 6 steps of S2 and 6 steps of S3, since their common step STEP1
+                ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
+                ! +theirs.txt
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -533,7 +536,7 @@ fn a_reading_command_in_another_directory_creates_nothing_there() {
         let at = format!("{id}@{}", fixture.step(&id, "user: Go"));
         let rows: [&[&str]; 11] = [
             &["ls"],
-            &["log", &id],
+            &["log", "-v", &id],
             &["cost", &id],
             &["verify", &id],
             &["render", &id],

@@ -8,8 +8,9 @@ impl ServerConfig {
     /// Returns the values that must not be recorded, each with the name that stands for it.
     ///
     /// These are the values of variables in headers and in the address, and of variables with such names as `API_KEY` or
-    /// `GITHUB_TOKEN`, or that are the value of something with such a name; in a configuration of the user also headers, variables and
-    /// options with such names, and what is written in the query of the address.
+    /// `GITHUB_TOKEN`, or that are the value of something with such a name; in a configuration of the user also variables and options
+    /// with such names, what is written in the query of the address, and the values of headers, except those that say what a client or
+    /// a message is, such as `User-Agent` and `Version`.
     /// A text that a project's file has itself is no secret: it would hide what the project chooses.
     pub fn secrets(&self) -> Vec<(String, SecretString)> {
         let mut secrets = self.looked_up.clone();
@@ -65,10 +66,12 @@ pub(super) fn is_secret_name(name: &str) -> bool {
         || ["APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"].iter().any(|word| name.contains(word))
 }
 
-/// Returns true if a header of this name holds a secret.
-fn is_secret_header(name: &str) -> bool {
-    let name = name.to_ascii_uppercase().replace('-', "_");
-    name.contains("AUTH") || is_secret_name(&name)
+/// Returns true if a header of this name may hold a secret: one that does not say what a client or a message is. A service may
+/// call the header of its key as it likes.
+pub(super) fn is_secret_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_plain = ["accept", "cache-control", "content-type", "origin", "referer", "user-agent"].contains(&&*name);
+    !(is_plain || name.starts_with("accept-") || name == "version" || name.ends_with("-version"))
 }
 
 /// Returns the arguments that hold a secret by the names before them, as in `--api-key=VALUE`, `--api-key VALUE` and `API_KEY=VALUE`:

@@ -500,6 +500,33 @@ fn names_tell_secrets_from_ordinary_values() {
 }
 
 #[test]
+fn a_header_holds_a_secret_unless_it_says_what_a_client_is() {
+    for (name, expected) in [
+        ("Authorization", true),
+        ("Cookie", true),
+        ("X-Api-Key", true),
+        ("X-Customer", true),
+        ("x-k", true),
+        ("Accept", false),
+        ("Accept-Language", false),
+        ("Content-Type", false),
+        ("Notion-Version", false),
+        ("User-Agent", false),
+        ("Version", false),
+    ] {
+        assert_eq!(secrets::is_secret_header(name), expected, "{name}");
+    }
+    check_server(
+        r#"{"type": "http", "url": "http://h/", "headers": {"x-k": "abcdefgh", "User-Agent": "ijklmnop"}}"#,
+        expect![[r#"
+            one reads []: Http(HttpServer { host: "h", headers: ["User-Agent", "x-k"] })
+              secret x-k: "abcdefgh"
+              secret x-k: "abcdefgh"
+        "#]],
+    );
+}
+
+#[test]
 fn the_value_of_an_option_is_no_other_option() {
     for (args, expected) in [
         (&["--api-key", "VALUE"][..], &["--api-key VALUE"][..]),

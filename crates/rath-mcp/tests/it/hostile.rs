@@ -268,3 +268,39 @@ fn a_server_that_does_not_read_its_stdin_is_started_again() {
     });
     assert_eq!(notes, ["the server `srv` was started again: it had ended (it does not read its stdin)"]);
 }
+
+/// Each says in one line what is wrong, and in one what to do.
+#[test]
+fn a_server_that_cannot_be_used_is_not_reachable_and_there_is_a_hint() {
+    for (mode, kind, expected) in [
+        ("liar", ErrorKind::Answer, "it speaks version 1999-01-01 of the protocol; known: 2024-11-05, "),
+        ("quits", ErrorKind::Closed, "it has ended (exit status 9)"),
+        ("dies", ErrorKind::Closed, "it could not be started (exit status 3); the end of its stderr: no database"),
+        ("badlist", ErrorKind::Answer, "its answer is of another kind"),
+    ] {
+        let fixture = Fixture::new();
+        let status = block_on(fixture.server(mode).connect()).remove(0);
+        let error = status.protocol.expect_err(mode);
+        assert!(error.message().starts_with(&format!("the server `srv`: {expected}")), "{mode}: {error}");
+        assert_eq!(error.kind(), kind, "{mode}: {error}");
+        assert!(error.hint().is_some_and(|hint| !hint.contains('\n')), "{mode}: {error:?}");
+        assert!(status.tools.is_empty(), "{mode}");
+        assert_eq!(count_marked(&fixture.mark), 0, "{mode}: no process is left");
+    }
+}
+
+/// A server can always name another page.
+#[test]
+fn a_list_of_resources_or_prompts_is_bounded_in_bytes() {
+    let fixture = Fixture::new();
+    let servers = fixture.server("fullpages");
+    block_on(async {
+        assert_eq!(servers.resources("srv").await.expect("a list").len(), 1);
+        assert_eq!(servers.prompts("srv").await.expect("a list").len(), 1);
+        let notes = servers.list().await.notes;
+        assert_eq!(
+            notes,
+            ["the server `srv` lists more than 524288 bytes of resources or prompts; further ones are left out"]
+        );
+    });
+}

@@ -156,6 +156,25 @@ fn a_broken_answer_is_described_without_the_names_of_types() {
     assert_eq!(error.to_string(), format!("{expected} at 127.0.0.1:1"));
 }
 
+/// The call would wait for its time limit: nothing else can answer it.
+#[test]
+fn a_response_without_the_answer_is_an_error_at_once() {
+    let result = r#"{"content": []}"#;
+    for (status, body) in [
+        (202, String::new()),
+        (204, String::new()),
+        (200, format!(r#"{{"jsonrpc": "2.0", "id": 4711, "result": {result}}}"#)),
+        (200, format!(r#"{{"jsonrpc": "2.0", "id": "ID", "result": {result}}}"#)),
+        (200, r#"{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}"#.to_owned()),
+        (200, r#"{"jsonrpc": "2.0", "id": ID, "method": "ping"}"#.to_owned()),
+    ] {
+        let answers = HashMap::from([("tools/call", ("application/json", body.clone()))]);
+        let fixture = HttpFixture::new(Behavior { answers, answer_status: status, ..Behavior::default() });
+        let text = block_on(call(&fixture.servers(), "srv__echo", json!({})));
+        assert_eq!(text, "the server `srv`: its response holds no answer to the request; []", "{status} {body}");
+    }
+}
+
 #[test]
 fn an_event_that_cannot_be_read_is_an_error_at_once() {
     let many = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{}0]}}}}"#, "0,".repeat(300_000));

@@ -5,6 +5,7 @@ $| = 1;
 my ($mode, $mark) = (@ARGV, '', '');
 my ($more, $cancelled, $pending) = (0, 0, '');
 my $ttl = $mode eq 'ttl' ? 60_000 : 0;
+my $pages = 0;
 my $long = 'notes://' . 'n' x 600;
 
 sub say_json { print $_[0], "\n" }
@@ -35,9 +36,17 @@ while (my $line = <STDIN>) {
         exit 1;
     } elsif ($method eq 'initialize') {
         if ($mode eq 'waits') { touch('asked'); until (-e 'go') { select undef, undef, undef, 0.005 } }
-        my $resources = $mode eq 'resources' ? ',"resources":{}' : '';
-        result($id, '{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}' . $resources . '},'
+        my $resources = $mode =~ /^(resources|fullpages)$/ ? ',"resources":{}' : '';
+        my $version = $mode eq 'liar' ? '1999-01-01' : '2025-11-25';
+        result($id, '{"protocolVersion":"' . $version . '","capabilities":{"tools":{"listChanged":true}' . $resources . '},'
             . '"serverInfo":{"name":"test","version":"1"}}');
+    } elsif ($mode eq 'fullpages' && $method =~ /^(resources|prompts)\/list$/) {
+        $pages++;
+        my $about = 'x' x 400_000;
+        my $item = $1 eq 'resources' ? qq("uri":"notes:$pages",) : '';
+        result($id, qq({"$1":[{$item"name":"n$pages","description":"$about"}],"nextCursor":"c$pages"}));
+    } elsif ($method eq 'tools/list' && $mode eq 'quits') {
+        exit 9;
     } elsif ($method eq 'resources/list') {
         result($id, qq({"resources":[{"uri":"$long","name":"long"},{"uri":"notes://correct-horse","name":"secret"}]}));
     } elsif ($method eq 'resources/read') {

@@ -27,7 +27,8 @@ const RETRY_REMOVED: &str = "retry_removed";
 impl SqliteNotes {
     /// Removes notes, with versions of them, from the tables, the index and the files.
     pub(super) fn forget_for_good(&mut self, docs: &[Doc], removal: Removal, now: i64) -> Result<Vec<NoteId>> {
-        let gone = self.take_out_of_file(docs, removal, now).inspect_err(|_| self.state = State::new())?;
+        let gone =
+            self.take_out_of_file(docs, removal, now).inspect_err(|_| self.state = State::new(self.state.stored))?;
         // The WAL holds what was removed, also if the file cannot be rewritten.
         let rewritten = self.rewrite_if_due(removal);
         self.empty_wal()?;
@@ -108,7 +109,7 @@ impl SqliteNotes {
         transaction.commit()?;
         self.state.changes = change;
         if is_index_lost {
-            self.state = State::new();
+            self.state = State::new(self.state.stored);
             // The notes are forgotten. If no segment can be written, the next search tries again.
             let _ = self.make_segment();
         } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{count, set_count};
+use super::{StoredIndex, count, set_count};
 use crate::analysis::ANALYSIS_VERSION;
 use crate::error::{NoteError, Result};
 
@@ -85,13 +85,13 @@ CREATE TABLE counts(
 ";
 
 /// Opens the database in a directory, and creates both if they are missing. Where nothing can be written, opens it for reading.
-pub(super) fn open(directory: &Path) -> Result<Connection> {
+pub(super) fn open(directory: &Path) -> Result<(Connection, StoredIndex)> {
     std::fs::create_dir_all(directory)
         .map_err(|error| NoteError::Io(format!("cannot create {}: {error}", directory.display())))?;
     let path = directory.join(MEMORY_FILE);
     let error = match Connection::open(&path).map_err(NoteError::from).and_then(prepare) {
         Err(error @ (NoteError::Unwritable(_) | NoteError::Io(_))) => error,
-        opened => return opened,
+        opened => return Ok((opened?, StoredIndex::Usable)),
     };
     // Without a lock: what cannot be written does not change. A WAL that was left would not be read.
     let wal = directory.join(format!("{MEMORY_FILE}-wal")).metadata();
@@ -101,10 +101,11 @@ pub(super) fn open(directory: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = set_up(Connection::open_with_flags(immutable_uri(&path), flags)?)?;
     check(&connection)?;
-    match count(&connection, "analysis")? == ANALYSIS_VERSION {
-        true => Ok(connection),
-        false => Err(error),
-    }
+    let stored = match count(&connection, "analysis")? == ANALYSIS_VERSION {
+        true => StoredIndex::Usable,
+        false => StoredIndex::ByOtherRules,
+    };
+    Ok((connection, stored))
 }
 
 /// Returns the URI by which SQLite opens a file that does not change.

@@ -26,7 +26,7 @@ impl SqliteNotes {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let made = self.state.make_segment(&transaction).and_then(|()| Ok(transaction.commit()?));
         // The postings are in memory no more.
-        made.inspect_err(|_| self.state = State::new())
+        made.inspect_err(|_| self.state = State::new(self.state.stored))
     }
 }
 

@@ -85,6 +85,53 @@ fn a_question_without_a_match_finds_nothing() {
     }
 }
 
+/// Each question has words of its note, and they are all words of questions or of grammar.
+#[test]
+fn words_of_questions_and_of_grammar_find_nothing() {
+    for (note, question) in [
+        ("I can't remember what it was that we did.", "What is it?"),
+        ("She was the one who was late.", "who was the"),
+        ("Nobody knows how many there are, or which.", "How many? And however many, which?"),
+        ("Nobody knows how much anybody needs.", "Is there anything that anybody or nobody has so much of?"),
+        ("I can't, I won't, I shan't.", "Can't you? Won't you? Ain't it?"),
+        ("They told us.", "tell us"),
+        ("dont know whats wrong, doesnt work", "whats that, dont you, doesnt it"),
+        ("Das ist das Haus, und wo ist der Hund?", "Was ist das?"),
+        ("Wer nicht wagt, der war die ganze Zeit mit dem Rad da.", "Wer war die mit dem?"),
+        ("Wie für über nach.", "Wie für über?"),
+        ("C'est la vie, qui est là avec l'homme ?", "Qu'est-ce que c'est ?"),
+        ("Où est-ce que vous étiez, et pourquoi pas ici ?", "Pourquoi pas ici, et où ?"),
+        ("¿Qué es esto y dónde está la casa?", "¿Qué es esto? ¿Dónde está?"),
+        ("O que é isso, e por que não?", "O que é isso?"),
+        ("Che cos'è questo, e dov'è la casa?", "Che cos'è? Dov'è?"),
+        ("Wat is dit en waarom heeft hij het?", "Waarom heeft hij het?"),
+        ("Что это такое и где ещё что-то?", "Что это? Где ещё?"),
+        ("这是谁的书？他是谁？", "他是谁"),
+        ("这个东西在哪里？", "这个在哪里？"),
+        ("這是什麼東西？", "這是什麼？"),
+        ("これは何の本ですか。", "これは何ですか"),
+        ("それはどこにありますか。", "どこにありますか"),
+        ("이것은 무엇입니까? 누구예요?", "이것은 무엇입니까?"),
+    ] {
+        assert_eq!(found(&[("note", note), ("other", "The build is green.")], question), "", "{question}");
+    }
+    // Words with another meaning count where the question is not in their language, and in notes.
+    for (note, question) in [
+        ("Add a comment to the code.", "Who wrote a comment?"),
+        ("He will die in the last act.", "die"),
+        ("The MIT licence is fine; DAS storage is not.", "Is it under MIT?"),
+        ("dir lists the files", "What does dir do?"),
+        ("It took place in the US.", "Is it in the US?"),
+        ("Die Katze heißt Minka.", "Wie heißt die Katze?"),
+        ("L'homme s'appelle Luc.", "Comment s'appelle l'homme ?"),
+        ("El gato se llama Tom.", "¿Cómo se llama el gato?"),
+        ("かにが好きです。", "かに"),
+        ("我的猫在北京", "猫在哪里"),
+    ] {
+        assert_eq!(found(&[("note", note), ("other", "The build is green.")], question), "note", "{question}");
+    }
+}
+
 #[test]
 fn a_word_that_every_note_has_is_no_match() {
     let notes: Vec<(String, String)> =
@@ -92,6 +139,38 @@ fn a_word_that_every_note_has_is_no_match() {
     let notes: Vec<(&str, &str)> = notes.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     assert_eq!(found(&notes, "Which food does the user eat?"), "");
     assert_eq!(found(&notes, "number 17"), "17");
+}
+
+/// A note is found by a tenth of the question, or by one word that hardly any other note has.
+#[test]
+fn a_rare_word_of_a_long_question_is_a_hit_and_a_common_one_is_not() {
+    // A number is a term of its own.
+    let letters = |nth: u8| format!("{}{}", char::from(b'a' + nth / 26), char::from(b'a' + nth % 26));
+    let notes: Vec<(String, String)> = (0..40)
+        .map(|nth| {
+            let common = if nth % 2 == 0 { "garden" } else { "river" };
+            let rare = if nth == 7 { "alpaca" } else { "" };
+            (nth.to_string(), format!("we saw the {common} {rare} place{}", letters(nth)))
+        })
+        .collect();
+    let notes: Vec<(&str, &str)> = notes.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    for (others, word, hits) in [
+        (0, "alpaca", 1),
+        (5, "alpaca", 1),
+        (30, "alpaca", 1),
+        (60, "alpaca", 1),
+        (0, "garden", 8),
+        (1, "garden", 8),
+        (5, "garden", 0),
+        (30, "garden", 0),
+        (30, "garden river", 0),
+    ] {
+        let question = (0..others).fold(word.to_owned(), |question, nth| format!("{question} unknown{}", letters(nth)));
+        let found = found(&notes, &question);
+        assert_eq!(found.split_whitespace().count(), hits, "{word} and {others} others: {found}");
+    }
+    // Of one note nothing is rare.
+    assert_eq!(found(&[("one", "we saw the alpaca")], "alpaca farm shop visit Sunday"), "");
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub struct Forked {
     /// The name given to the branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The head of the other side, if the branch began with a merge of two sessions one of which contains the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merges: Option<StepId>,
 }
 
 /// Two branches were merged here: the first parent is ours, the second theirs.

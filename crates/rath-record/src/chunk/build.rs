@@ -157,7 +157,7 @@ impl Checked {
 impl Forked {
     /// Makes the `nth` fork from a head, without a name.
     pub fn new(nth: u64) -> Self {
-        Forked { nth, counter: None, from: None, name: None }
+        Forked { nth, counter: None, from: None, name: None, merges: None }
     }
 }
 
@@ -243,7 +243,12 @@ impl Adopted {
 impl Resumed {
     /// Makes the decision to continue in spite of `differences`.
     pub fn new(differences: impl Into<Vec<String>>) -> Self {
-        Resumed { differences: differences.into() }
+        Resumed { differences: differences.into(), is_incomplete: false }
+    }
+
+    /// Makes the decision to copy a session from a damaged file, in spite of this damage.
+    pub fn from_damaged(damage: impl Into<Vec<String>>) -> Self {
+        Resumed { differences: damage.into(), is_incomplete: true }
     }
 }
 
@@ -380,6 +385,8 @@ setters! {
         with_from(from: Option<StepId>);
         /// Sets the name of the branch.
         with_name(name: Option<String>);
+        /// Sets the head of the other side of a merge.
+        with_merges(merges: Option<StepId>);
     }
     Merged {
         /// Sets the number that keeps merges of the same sides apart.

@@ -273,6 +273,11 @@ pub struct Memory {
     pub event: MemoryEvent,
 }
 
+/// The URI of a [`Memory`] that is none: what is recalled from it are facts about the project in which a session began.
+///
+/// Models read them as the project's words, and not as the user's.
+pub const PROJECT_CONTEXT: &str = "project:";
+
 /// An operation on a memory.
 ///
 /// Part of [`Memory`].
@@ -574,6 +579,9 @@ pub struct Failed {
 pub struct Resumed {
     /// The differences, each as a short text.
     pub differences: Vec<String>,
+    /// True if the session was copied from a damaged file: it may lack steps or files that the file had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_incomplete: bool,
 }
 
 /// A person took over a session that others made.

@@ -147,7 +147,7 @@ impl Chunk {
                 tree.rewrite(plain);
                 inputs.rewrite(plain);
             }
-            Chunk::Forked(Forked { nth: _, counter: _, from: _, name }) => name.rewrite(plain),
+            Chunk::Forked(Forked { nth: _, counter: _, from: _, merges: _, name }) => name.rewrite(plain),
             Chunk::Merged(Merged { strategy: _, nth: _, counter: _, from: _, tree, effects, conflicts, call }) => {
                 tree.rewrite(plain);
                 effects.rewrite(plain);
@@ -194,7 +194,7 @@ impl Chunk {
                 error.rewrite(plain);
                 message.rewrite(plain);
             }
-            Chunk::Resumed(Resumed { differences }) => differences.rewrite(plain),
+            Chunk::Resumed(Resumed { differences, is_incomplete: _ }) => differences.rewrite(plain),
             Chunk::Adopted(Adopted { by }) => by.rewrite(plain),
             Chunk::Note(Note { text }) => text.rewrite(plain),
             Chunk::Detached(Detached { nth: _, counter: _, from: _ }) => {}

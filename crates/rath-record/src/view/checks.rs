@@ -1,9 +1,10 @@
 //! The checks that ran, and whether they still cover the current state of the workspace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use super::workspace;
-use crate::chunk::{Change, Checked, Chunk, Effect, Tree, UnkeptReason};
+use crate::chunk::{Change, Checked, Chunk, Effect, Observed, Tree, UnkeptReason, Verdict};
 use crate::id::StepId;
 use crate::lineage;
 use crate::record::Record;
@@ -60,25 +61,111 @@ pub enum Freshness {
 
 /// Returns the newest run of every check up to the head of `record`.
 ///
+/// Of the runs of a check on both sides of a merge neither is newer: one that holds counts before one that does not, and of several a
+/// failure counts before a success. So the order of the sides does not matter.
+///
 /// See [`Checks`] for an example.
 pub fn checks(record: &Record) -> Checks<'_> {
     let mut list = BTreeMap::new();
-    let newest: BTreeMap<&str, &Step> = record
-        .read_steps()
-        .into_iter()
-        .filter_map(|step| match step.chunk() {
-            // The id of a step that was forgotten does not show what it said.
-            Chunk::Checked(checked) if step.withheld().is_none() => Some((checked.check.as_str(), step)),
-            _ => None,
-        })
-        .collect();
+    let newest = newest_runs(record);
     let current = (!newest.is_empty()).then(|| CurrentState::new(record));
-    for (name, step) in newest {
-        let (Chunk::Checked(checked), Some(current)) = (step.chunk(), &current) else { continue };
-        let freshness = if current.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
-        list.insert(name, Check { step, checked, freshness });
+    for (name, runs) in newest {
+        let Some(current) = &current else { continue };
+        let runs = runs.into_iter().filter_map(|step| {
+            let Chunk::Checked(checked) = step.chunk() else { return None };
+            let freshness = if current.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
+            Some(Check { step, checked, freshness })
+        });
+        // Of runs that are alike, the content decides and not the id, which depends on work that is kept aside.
+        let content = |check: &Check<'_>| serde_json::to_string(check.checked).unwrap_or_default();
+        let rank = |check: &Check<'_>| {
+            let is_success = check.checked.verdict == Verdict::Passed;
+            (check.freshness == Freshness::Stale, is_success, content(check), check.step.id())
+        };
+        list.extend(runs.min_by_key(rank).map(|check| (name, check)));
     }
     Checks { head: record.head().map(Step::id), list }
+}
+
+/// Returns the runs of each check after which there is no other: the newest one, or one of each side of a merge.
+fn newest_runs(record: &Record) -> BTreeMap<&str, Vec<&Step>> {
+    let steps = record.read_steps();
+    let mut all: BTreeMap<&str, Vec<&Step>> = BTreeMap::new();
+    for step in &steps {
+        // The id of a step that was forgotten does not show what it said.
+        if let (Chunk::Checked(checked), None) = (step.chunk(), step.withheld()) {
+            all.entry(&checked.check).or_default().push(step);
+        }
+    }
+    let has_sides = record.head().is_some_and(|head| head.totals().merged) && all.values().any(|runs| runs.len() > 1);
+    if has_sides {
+        return RunOrder::default().newest(&steps);
+    }
+    all.values_mut().for_each(|runs| _ = runs.drain(..runs.len() - 1));
+    all
+}
+
+/// The runs of checks, each after those that came before it on its line.
+#[derive(Default)]
+struct RunOrder<'a> {
+    runs: Vec<&'a Step>,
+    /// For each run, those of the same check that it is newer than, without those that these are newer than.
+    before: Vec<Vec<usize>>,
+}
+
+/// The newest runs of each check at a step, as indices into the list of runs.
+type NewestAt<'a> = Rc<BTreeMap<&'a str, Vec<usize>>>;
+
+impl<'a> RunOrder<'a> {
+    /// Returns the newest runs at the last of these steps, of which each stands after its parents.
+    fn newest(mut self, steps: &[&'a Step]) -> BTreeMap<&'a str, Vec<&'a Step>> {
+        let mut by_step: HashMap<StepId, NewestAt<'a>> = HashMap::new();
+        let mut newest = NewestAt::default();
+        for step in steps {
+            let at = |parent: &Step| by_step.get(&parent.id()).cloned().unwrap_or_default();
+            newest = match step.merged_parents() {
+                Some((ours, theirs)) => self.join(at(ours), &at(theirs)),
+                None => step.first_parent().map(at).unwrap_or_default(),
+            };
+            if let (Chunk::Checked(checked), None) = (step.chunk(), step.withheld()) {
+                let older = Rc::make_mut(&mut newest).insert(&checked.check, vec![self.runs.len()]);
+                self.runs.push(step);
+                self.before.push(older.unwrap_or_default());
+            }
+            by_step.insert(step.id(), newest.clone());
+        }
+        let steps = |runs: &Vec<usize>| runs.iter().map(|run| self.runs[*run]).collect();
+        newest.iter().map(|(check, runs)| (*check, steps(runs))).collect()
+    }
+
+    /// Returns the newest runs after a merge of two sides.
+    fn join(&self, mut ours: NewestAt<'a>, theirs: &NewestAt<'a>) -> NewestAt<'a> {
+        for (check, theirs) in theirs.iter() {
+            if ours.get(check) == Some(theirs) {
+                continue;
+            }
+            let runs = Rc::make_mut(&mut ours).entry(check).or_default();
+            let both: BTreeSet<usize> = runs.iter().chain(theirs).copied().collect();
+            *runs = both.iter().copied().filter(|run| !self.has_newer(*run, &both)).collect();
+        }
+        ours
+    }
+
+    /// Returns whether one of these runs is newer than `run`.
+    fn has_newer(&self, run: usize, of: &BTreeSet<usize>) -> bool {
+        let mut queue: Vec<usize> = of.iter().filter(|newer| **newer != run).copied().collect();
+        let mut seen = HashSet::new();
+        while let Some(newer) = queue.pop() {
+            if newer == run {
+                return true;
+            }
+            // A run stands after those that it is newer than.
+            if newer > run && seen.insert(newer) {
+                queue.extend(&self.before[newer]);
+            }
+        }
+        false
+    }
 }
 
 /// The state that checks are compared with.
@@ -119,8 +206,29 @@ impl<'a> CurrentState<'a> {
         };
         let is_compared = || !since.iter().any(|step| step.chunk().effects().iter().any(is_uncompared));
         (is_unchanged && is_compared())
-            || (!checked.inputs.is_empty() && leaves_inputs_unchanged(&since, &checked.inputs))
+            || (!checked.inputs.is_empty()
+                && leaves_inputs_unchanged(&since, &checked.inputs)
+                && has_seen_first_trees(step, &since))
     }
+}
+
+/// Returns whether the line of a check has each tree that other steps saw first: such a look has no tree to be compared with, and names
+/// no changes.
+fn has_seen_first_trees(check: &Step, since: &[&Step]) -> bool {
+    let is_first = |observed: &Observed| observed.effects.is_empty() && observed.calls.is_empty();
+    let first = since.iter().filter_map(|step| match step.chunk() {
+        Chunk::Observed(observed) if is_first(observed) => Some(&observed.tree),
+        _ => None,
+    });
+    let mut unknown: HashSet<&Tree> = first.collect();
+    if unknown.is_empty() {
+        return true;
+    }
+    let line = Record::at(check.clone());
+    line.newest_first().any(|step| {
+        step.chunk().tree().into_iter().for_each(|tree| _ = unknown.remove(tree));
+        unknown.is_empty()
+    })
 }
 
 /// Returns whether a change concerns the inputs of a check.

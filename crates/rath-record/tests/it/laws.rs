@@ -341,6 +341,17 @@ proptest! {
         let right = merge(a, &merge(b, c).expect("closed")).expect("closed");
         prop_assert_eq!(views(&left), views(&right));
 
+        // Checks do not depend on which side comes first, if the merge records the files that it makes.
+        let coverage = |ours: &Record, theirs: &Record| {
+            let merged = Merged::new(chunk::Strategy::Ancestor).with_tree(Some(tree_named(9)));
+            let merged = ours.merge(theirs, merged, Stamp::on(BranchId([9; 16]))).expect("closed");
+            let state = |(name, check): (&str, view::Check<'_>)| format!("{name} {:?} {:?}", check.checked, check.freshness);
+            view::checks(&merged).list.into_iter().map(state).collect::<Vec<_>>()
+        };
+        if !reachable(a).contains_key(&head(b)) && !reachable(b).contains_key(&head(a)) {
+            prop_assert_eq!(coverage(a, b), coverage(b, a));
+        }
+
         // Both parents are recorded, ours first, unless ours reads all of theirs or theirs continues ours.
         let joined = merge(a, b).expect("closed");
         if reachable(a).contains_key(&head(b)) && reads_all(a, b) {

@@ -61,7 +61,7 @@ fn withhold(record: &Record, withheld: &[(StepId, Chunk)]) -> Record {
         let json = std::str::from_utf8(&json).expect("JSON");
         let stored =
             StoredChunk { chunk: claimed.clone(), json, withheld: Some(Digest::compute(step.json().as_bytes())) };
-        rebuilt = Record::at(Step::from_store(parents, stored, stamp, &totals).expect("totals"));
+        rebuilt = Record::at(Step::from_store(step.id(), parents, stored, stamp, &totals).expect("totals"));
     }
     assert_eq!(rebuilt.head().map(Step::id), record.head().map(Step::id));
     rebuilt
@@ -121,7 +121,9 @@ impl Scenario {
                 self.merges += 1;
                 let name = format!("merge {}", self.merges);
                 let stamp = Stamp::on(branch(&name));
-                let merged = self.current_record().clone().merge(self.branch(rest), Strategy::Ancestor, stamp);
+                let (theirs, tree) = rest.split_once(' ').map_or((rest, None), |(theirs, tree)| (theirs, Some(tree)));
+                let merge = Merged::new(Strategy::Ancestor).with_tree(tree.map(|tree| Tree(tree.to_owned())));
+                let merged = self.current_record().clone().merge(self.branch(theirs), merge, stamp);
                 self.branches[self.current] = (name, merged.expect("nothing is open"));
             }
             "aside" => {

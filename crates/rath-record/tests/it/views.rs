@@ -331,6 +331,36 @@ fn a_check_does_not_cover_changes_on_another_branch() {
 }
 
 #[test]
+fn a_check_is_the_same_whichever_side_of_a_merge_comes_first() {
+    let check = |common: &str, [b1, b2]: [&str; 2], expected: &str| {
+        for (last, first) in [("b1", "b2"), ("b2", "b1")] {
+            // A merge records the tree that it makes.
+            let tree = if common.contains("observed") || b1.contains("observed") { " merged" } else { "" };
+            let story = format!("{common}; fork b1; {b1}; on main; fork b2; {b2}; on {last}; merge {first}{tree}");
+            check_checks(&story, expected);
+        }
+    };
+    // Of runs that hold, the worst counts; and a run that holds counts before those that do not.
+    check("user hi", ["checked test passed", "checked test failed"], "test failed fresh");
+    let changed = "calls w#1; wrote 1 a.rs x; checked test";
+    check("user hi", [&format!("{changed} passed"), "checked lint passed"], "lint passed stale, test passed fresh");
+    check("user hi", [&format!("{changed} passed"), "checked test failed"], "test passed fresh");
+    check("user hi", [&format!("{changed} failed"), "checked test passed"], "test failed fresh");
+    // A run on one side is newer than one before the fork.
+    check("checked test failed", ["checked test passed", "note x"], "test passed fresh");
+    check("checked test failed", ["checked test passed", "checked test passed"], "test passed fresh");
+    check("checked test passed", ["checked test failed", "note x"], "test failed fresh");
+    // Files that were first seen on the other side were not compared, unless the check's side has seen them too.
+    check("user hi", ["observed t1; saw test t1 src", "observed t2; observed t3 docs/a"], "test passed stale");
+    check("user hi", ["observed t1; saw test t1 src", "observed t1; observed t3 docs/a"], "test passed fresh");
+    check(
+        "user hi",
+        ["observed t1; observed t2 src/a; saw test t2 src", "observed t1; observed t3 docs/a"],
+        "test passed fresh",
+    );
+}
+
+#[test]
 fn usage_counts_each_call_once_by_branch_and_module() {
     let record = record(
         "user hi; assistant shared; fork b1; assistant ours; on main; fork b2; assistant theirs; assistant more; \

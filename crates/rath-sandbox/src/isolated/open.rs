@@ -452,6 +452,18 @@ impl OpenIsolated {
         self.root.write_unless(path, bytes, is_cancelled, staging)
     }
 
+    /// Removes a file. In a directory of another workspace only a command can: it leaves a mark there that the file is gone.
+    pub(super) fn remove(&self, path: &str) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some((shared, resolved)) = self.in_shared(path)
+            && shared.stat(&resolved).is_some()
+        {
+            let message = format!("cannot remove `{path}`: in this directory only a command can");
+            return Err(Error::new(ErrorKind::Io, message));
+        }
+        self.root.remove(path)
+    }
+
     /// Returns the entries of a directory.
     pub(super) fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         #[cfg(target_os = "linux")]

@@ -347,7 +347,11 @@ pub(super) fn explain(command: &Command, (step, errno): SpawnFailure) -> Error {
     let name = name(command);
     let error = std::io::Error::from(errno);
     let (kind, what, hint) = match (step, errno) {
-        (SpawnStep::Program, Errno::NOENT) => (ErrorKind::Io, "there is no such program".to_owned(), None),
+        (SpawnStep::Program, Errno::NOENT) => (
+            ErrorKind::Io,
+            "there is no such program".to_owned(),
+            Some("name a program that is installed, or its path"),
+        ),
         (SpawnStep::Program, Errno::ACCESS) => (ErrorKind::Io, "permission denied".to_owned(), None),
         (SpawnStep::Program, Errno::NOEXEC) => {
             let hint = "a script has to begin with `#!` and its interpreter, or be given to one: `sh script`";

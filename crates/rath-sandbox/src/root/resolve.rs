@@ -142,7 +142,7 @@ impl Root {
     ///
     /// A symlink is never opened: its target is walked by the same rules, and `..` returns to a directory that is held open
     /// from the way in. So a concurrent change of the path cannot lead out of the root.
-    fn walk(&self, path: &Path) -> Result<ResolvedPath, PathError> {
+    pub(super) fn walk(&self, path: &Path) -> Result<ResolvedPath, PathError> {
         let mut remaining = Vec::new();
         let mut passed: Vec<(OsString, OwnedFd)> = Vec::new();
         let mut missing: Vec<OsString> = Vec::new();

@@ -26,7 +26,16 @@ fn child() {
             run_many(&sandbox, 2);
             let before = counts();
             run_many(&sandbox, 25);
-            eprintln!("before {before}, after {}", counts());
+            // The kernel lists a thread for a moment after it was joined.
+            let mut after = counts();
+            for _ in 0..500 {
+                if after == before {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+                after = counts();
+            }
+            eprintln!("before {before}, after {after}");
         }
         other => panic!("no task `{other}`"),
     }

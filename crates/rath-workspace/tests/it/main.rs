@@ -9,6 +9,7 @@ mod merge;
 mod saved_meanwhile;
 mod support;
 mod sweep;
+mod unread;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

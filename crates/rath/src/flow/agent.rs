@@ -10,7 +10,7 @@ use rath_record::{Text, view};
 use serde_json::{Value, json};
 
 use super::compressor::Compressor;
-use super::listed_tools::ListedTools;
+use super::listed_tools::{ListedTools, as_recorded};
 use super::module::{Binding, Module};
 use super::{CloneRun, Run, Workflow};
 use crate::error::ErrorKind;
@@ -207,6 +207,7 @@ impl Agent {
         if !self.tools.is_empty() || !self.sources.is_empty() {
             // In boxes: agents that call agents would need a larger stack.
             Box::pin(session.require_place()).await?;
+            Box::pin(session.write_merged_files()).await?;
             Box::pin(session.record_first_tree()).await?;
         }
         let mut listed = ListedTools::new(&self.tools, ReadOutput::is_needed(&session));
@@ -279,7 +280,7 @@ impl Agent {
 
     /// Records the instructions for the model, unless they are in force already.
     fn instruct(&self, session: &mut Session, tools: &[ToolHandle], suffix: &str) {
-        let instructions = self.instructions(session, tools, suffix);
+        let instructions = as_recorded(self.instructions(session, tools, suffix), session);
         let is_known = view::instructions(session.as_record())
             .is_some_and(|(step, known)| *known == instructions || session.is_repeated(step, &instructions));
         if !is_known {
@@ -307,7 +308,8 @@ impl Agent {
     }
 
     fn too_many_turns(&self, session: &mut Session) -> Error {
-        let message = format!("the model was asked {} times in one run and is not done", self.max_turns);
+        let times = if self.max_turns == 1 { "once".to_owned() } else { format!("{} times", self.max_turns) };
+        let message = format!("the model was asked {times} in one run and is not done");
         session.push(Failed::new(ErrorKind::Limit.name(), message.as_str()));
         Error::new(ErrorKind::Limit, message)
             .with_hint("run it again to continue, or allow more with `Agent::turns`")
@@ -386,6 +388,10 @@ impl Module for Agent {
 
     fn current_instructions(&self, session: &Session) -> Option<Instructions> {
         Some(self.instructions(session, &ListedTools::last(&self.tools, &self.sources), ""))
+    }
+
+    fn is_agent(&self) -> bool {
+        true
     }
 
     fn errors_carry_the_session(&self) -> bool {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use rath_record::chunk::Chunk;
+use rath_record::chunk::{Chunk, Instructions, ToolSpec};
 use rath_record::view;
 
 use super::Agent;
 use crate::session::{Replay, Result, Session, within_limits};
 use crate::tool::{
     ErasedSource, READ_OUTPUT, ReadOutput, RecordedTool, TOOLS_NOTE, ToolHandle, add_listed, describe_changes,
+    is_added_by_update, is_update,
 };
 
 /// The tools of an agent at one time of a run.
@@ -103,4 +104,29 @@ fn add_recorded(tools: &mut Vec<ToolHandle>, agent: &Agent, session: &mut Sessio
         .map(|spec| ToolHandle::new(RecordedTool(spec.clone())))
         .collect();
     tools.extend(added);
+}
+
+/// Returns instructions with the tools of the recorded run, if this is a replay of one in which an earlier version of rath told a model
+/// of its built-in tools: calls in that form are still understood.
+pub(super) fn as_recorded(instructions: Instructions, session: &Session) -> Instructions {
+    let Some(replay) = session.replaying() else { return instructions };
+    let next = replay.next_like(session, |chunk| matches!(chunk, Chunk::Instructions(_)));
+    let recorded = match next.as_ref().map(|step| step.chunk()) {
+        Some(Chunk::Instructions(recorded)) => recorded,
+        _ => match view::instructions(session.as_record()) {
+            Some((_, recorded)) => recorded,
+            None => return instructions,
+        },
+    };
+    let find = |name: &str| recorded.tools.iter().find(|then| then.name == name);
+    let is_same = |now: &ToolSpec| match find(&now.name) {
+        Some(then) => then == now || is_update(then, now),
+        None => is_added_by_update(now, &recorded.tools),
+    };
+    let names = |tools: &[ToolSpec]| tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
+    let known: Vec<_> = instructions.tools.iter().filter(|now| find(&now.name).is_some()).cloned().collect();
+    match instructions.tools.iter().all(is_same) && names(&known) == names(&recorded.tools) {
+        true => instructions.with_tools(recorded.tools.clone()),
+        false => instructions,
+    }
 }

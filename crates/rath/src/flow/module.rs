@@ -118,6 +118,12 @@ pub trait Module: Send + Sync + 'static {
         None
     }
 
+    /// Returns true if the module is an agent, whose runs are traced as such.
+    #[doc(hidden)]
+    fn is_agent(&self) -> bool {
+        false
+    }
+
     /// Returns true if every error of this module carries the session as far as it came.
     #[doc(hidden)]
     fn errors_carry_the_session(&self) -> bool {
@@ -400,6 +406,14 @@ macro_rules! forward_to_pointee {
 
         fn children(&self) -> Vec<(String, &dyn Module)> {
             (**self).children()
+        }
+
+        fn current_instructions(&self, session: &Session) -> Option<Instructions> {
+            (**self).current_instructions(session)
+        }
+
+        fn is_agent(&self) -> bool {
+            (**self).is_agent()
         }
 
         fn errors_carry_the_session(&self) -> bool {

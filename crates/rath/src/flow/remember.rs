@@ -12,7 +12,7 @@ use super::agent::Agent;
 use super::extract::{ExtractedFact, extract_facts};
 use super::module::AuthorGuard;
 use super::session_notes::{
-    AlreadyVisible, MemoryView, fact_id, fact_sources, notes_of, pending_fact, said_text, session_of, uncommitted,
+    AlreadyVisible, MemoryView, fact_id, fact_sources, notes_of, pending_fact, said_text, session_of,
 };
 use crate::error::ErrorKind;
 use crate::memory::{self, Hits, Memory, MemoryError, MemoryErrorKind};
@@ -74,14 +74,13 @@ impl Agent {
     }
 
     /// Returns the question that the agent would ask its memory for a session: limited to the notes that this line of the
-    /// session knows. None without a memory, or for an empty session.
+    /// session knows. None without a memory.
     ///
     /// A session knows all notes of others and, of its own, those of this line. A fork knows what was known where it forked,
     /// and its own notes; a merge knows the notes of both sides.
     pub fn memory_query(&self, session: &Session, question: impl Into<String>) -> Option<Query> {
         let memory = self.memory.as_ref()?;
-        let view = MemoryView::of(session, &recorded_uri(session, memory))?;
-        Some(view.query(question.into()))
+        Some(MemoryView::of(session, &recorded_uri(session, memory)).query(question.into()))
     }
 
     fn require_memory(&self, session: &Session) -> Result<&Memory> {
@@ -125,11 +124,8 @@ fn unless_stopped(done: Result<()>) -> Result<()> {
 async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Result<Vec<RecalledEntry>> {
     let uri = recorded_uri(session, memory).into_owned();
     let text = question.as_str().unwrap_or_default().to_owned();
-    let query = match MemoryView::of(session, &uri) {
-        Some(view) => view.query(text),
-        None => Query::new(text),
-    };
-    let query = query.limit(2 * MAX_RECALLED_NOTES).now(memory::now());
+    let view = MemoryView::of(session, &uri);
+    let query = view.query(text).limit(2 * MAX_RECALLED_NOTES).now(memory::now());
     let asked = async {
         // The position that a fork of this session goes by.
         let present = match query.as_of {
@@ -147,8 +143,7 @@ async fn recall(session: &mut Session, memory: &Memory, question: Text) -> Resul
     })
     .await?;
     // Facts that are not committed yet are known to this session only.
-    let record = session.as_record();
-    let facts = uncommitted(record, &uri).into_iter().filter_map(|step| {
+    let facts = view.uncommitted.iter().filter_map(|step| {
         let (text, _) = pending_fact(step, &uri)?;
         let mut entry = RecalledEntry::new(fact_id(step, 0).to_string(), text.clone());
         entry.steps = fact_sources(step, &uri).to_vec();
@@ -185,9 +180,8 @@ async fn commit(session: &mut Session, memory: &Memory, extractor: Option<&Provi
     if let Some(provider) = extractor {
         remember_facts(session, memory, provider).await?;
     }
-    let Some(view) = MemoryView::of(session, &uri) else { return Ok(()) };
-    let steps = uncommitted(session.as_record(), &uri);
-    let notes: Vec<Note> = steps.into_iter().flat_map(|step| notes_of(step, view.session, &uri)).collect();
+    let view = MemoryView::of(session, &uri);
+    let notes: Vec<Note> = view.uncommitted.iter().flat_map(|step| notes_of(step, view.session, &uri)).collect();
     if notes.is_empty() {
         return Ok(());
     }
@@ -205,7 +199,7 @@ async fn commit(session: &mut Session, memory: &Memory, extractor: Option<&Provi
 /// Records the facts that a model finds in what no commit wrote yet.
 async fn remember_facts(session: &mut Session, memory: &Memory, provider: &Provider) -> Result<()> {
     let uri = recorded_uri(session, memory).into_owned();
-    let steps = uncommitted(session.as_record(), &uri);
+    let steps = MemoryView::of(session, &uri).uncommitted;
     // Of a commit that failed, the facts are there already.
     let done: HashSet<&str> = steps.iter().flat_map(|step| fact_sources(step, &uri)).map(String::as_str).collect();
     let said = steps.iter().filter(|step| !done.contains(step.id().to_string().as_str()));

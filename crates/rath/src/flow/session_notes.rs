@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rath_memory::{Note, NoteId, NotePath, Position, Query, Source};
 use rath_record::chunk::{Chunk, MemoryEvent, RecalledEntry};
 use rath_record::view::Message;
-use rath_record::{BranchId, Digest, Record, Step, StepId, Text};
+use rath_record::{BranchId, Digest, Parent, Step, StepId, Text};
 
-use crate::session::Session;
+use crate::session::{Session, is_aside};
 
 /// The most bytes of a note that is made of a message. A longer message becomes several notes.
 const MAX_NOTE_BYTES: usize = 2_000;
@@ -18,7 +18,7 @@ const USER: &str = "user";
 /// The name of the speaker of answers that no named module asked for.
 const ASSISTANT: &str = "assistant";
 
-/// The part of a memory that a session may search.
+/// The part of a memory that a session may search, and what the session has for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MemoryView {
     /// The session, by the branch that it began with.
@@ -27,18 +27,23 @@ pub(super) struct MemoryView {
     pub(super) own: Vec<NoteId>,
     /// The position up to which notes of others are known; None for all.
     pub(super) position: Option<Position>,
+    /// The steps with a fact or a message that no commit wrote to the memory, oldest first.
+    pub(super) uncommitted: Vec<Step>,
 }
 
 impl MemoryView {
-    /// Reads the view from the record.
+    /// Reads the view from the record, in one walk.
     ///
     /// A fork knows what was known where it forked, and its own notes. A merge ends that: it knows all.
-    pub(super) fn of(session: &Session, uri: &str) -> Option<Self> {
+    pub(super) fn of(session: &Session, uri: &str) -> Self {
         let mut own = Vec::new();
         let mut position = None;
         let mut is_fork = session.is_unwritten_fork();
         let mut is_decided = is_fork;
-        let mut first_branch = None;
+        // Without a step, the session begins with its next one.
+        let mut first_branch = session.id();
+        let mut walked = Vec::new();
+        let mut uncommitted: Vec<&Step> = Vec::new();
         for step in session.as_record().newest_first() {
             match step.chunk() {
                 Chunk::Forked(_) if !is_decided => (is_fork, is_decided) = (true, true),
@@ -58,9 +63,16 @@ impl MemoryView {
                 }
                 _ => {}
             }
-            first_branch = Some(step.stamp().branch);
+            if is_said(step) || pending_fact(step, uri).is_some() {
+                uncommitted.push(step);
+            }
+            first_branch = step.stamp().branch;
+            walked.push(step);
         }
-        Some(MemoryView { session: first_branch?, own, position })
+        let committed = committed(&walked, uri);
+        uncommitted.retain(|step| !committed.contains(&step.id()));
+        let uncommitted = uncommitted.into_iter().rev().cloned().collect();
+        MemoryView { session: first_branch, own, position, uncommitted }
     }
 
     /// Makes a question that finds what is in view.
@@ -91,22 +103,25 @@ fn id_of(text: &str) -> NoteId {
     format!("{digest:.32}").parse().expect("hexadecimal digits are an id")
 }
 
-/// Returns the steps with a fact or a message that no commit wrote to the memory, oldest first.
-pub(super) fn uncommitted<'a>(record: &'a Record, uri: &str) -> Vec<&'a Step> {
-    // A commit wrote what was before it on its own branch, not what a later merge put before it.
+/// Returns the steps before a commit to the memory, among all steps of a record, newest first.
+///
+/// A commit wrote what was before it on its own branch, not what a later merge put before it.
+fn committed(walked: &[&Step], uri: &str) -> HashSet<StepId> {
     let mut committed: HashSet<StepId> = HashSet::new();
-    let mut steps = Vec::new();
-    for step in record.newest_first() {
-        if is_commit(step, uri) && !committed.contains(&step.id()) {
-            let before = Record::at(step.clone());
-            committed.extend(before.newest_first().map(Step::id));
-        } else if is_said(step) || pending_fact(step, uri).is_some() {
-            steps.push(step);
+    loop {
+        let before = committed.len();
+        for step in walked {
+            if is_commit(step, uri) || committed.contains(&step.id()) {
+                // A branch that is kept aside is not read.
+                let read = if is_aside(step.chunk()) { 1 } else { 2 };
+                committed.extend(step.parents().iter().take(read).map(Parent::id));
+            }
+        }
+        // A merge that repeats shared steps reads them before the commit of its other line.
+        if committed.len() == before {
+            return committed;
         }
     }
-    steps.retain(|step| !committed.contains(&step.id()));
-    steps.reverse();
-    steps
 }
 
 fn is_commit(step: &Step, uri: &str) -> bool {

@@ -1,17 +1,24 @@
-//! A memory in a directory of this machine.
+//! A memory in a directory of this machine, or in the process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(all(feature = "http", feature = "sqlite"))]
+use std::time::Duration;
 
-use rath_memory::{Lookup, MEMORY_FILE, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
+#[cfg(feature = "sqlite")]
+use rath_memory::MEMORY_FILE;
+use rath_memory::{Lookup, Note, NoteId, NotePath, NoteStore, Position, Query, Size};
 
-use super::in_process::{forget, remember};
-#[cfg(feature = "http")]
+#[cfg(all(feature = "http", feature = "sqlite"))]
 use super::vectors::VectorSource;
-use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, NotePage};
+use super::{Forget, Hits, MemoryBackend, MemoryError, MemoryErrorKind, NotePage, now};
+#[cfg(feature = "sqlite")]
 use crate::blocking::run_blocking;
-#[cfg(feature = "http")]
+#[cfg(all(feature = "http", feature = "sqlite"))]
 use crate::provider::Embedder;
+#[cfg(all(feature = "http", feature = "sqlite"))]
+use crate::secrets::Secrets;
+#[cfg(feature = "sqlite")]
 use crate::store::{make_folder, rath_dir};
 
 /// A memory in a directory of this machine: a SQLite database that several processes can use at once.
@@ -34,15 +41,18 @@ use crate::store::{make_folder, rath_dir};
 /// # Ok(())
 /// # }
 /// ```
+#[cfg_attr(not(feature = "sqlite"), expect(unreachable_pub, reason = "it serves `Memory::in_process` alone"))]
 pub struct LocalMemory {
     uri: String,
-    directory: PathBuf,
+    /// None if the notes last as long as the process.
+    directory: Option<PathBuf>,
     notes: Arc<NoteStore>,
     most: Size,
-    #[cfg(feature = "http")]
+    #[cfg(all(feature = "http", feature = "sqlite"))]
     vectors: Option<VectorSource>,
 }
 
+#[cfg(feature = "sqlite")]
 impl LocalMemory {
     /// Opens the memory in a directory, and creates it if it does not exist.
     pub async fn open(directory: &str) -> Result<Self, MemoryError> {
@@ -55,14 +65,7 @@ impl LocalMemory {
         let uri = format!("local:{}", directory.display());
         let opened = directory.clone();
         let notes = run_blocking(move || open_store(&opened)).await?;
-        Ok(LocalMemory {
-            uri,
-            directory,
-            notes: Arc::new(notes),
-            most: Size::UNLIMITED,
-            #[cfg(feature = "http")]
-            vectors: None,
-        })
+        Ok(LocalMemory::of(uri, Some(directory), notes))
     }
 
     /// Limits the number of notes: each write forgets the oldest beyond it.
@@ -81,14 +84,14 @@ impl LocalMemory {
     ///
     /// A note gets its vector before the next question is answered. If the model fails, notes are found by words alone, and the
     /// answer has a notice.
-    #[cfg(feature = "http")]
+    #[cfg(all(feature = "http", feature = "sqlite"))]
     pub fn embedder(mut self, embedder: Embedder) -> Self {
         self.vectors = Some(VectorSource::new(embedder));
         self
     }
 
     /// Gives a vector to each note that has none, and returns their number.
-    #[cfg(feature = "http")]
+    #[cfg(all(feature = "http", feature = "sqlite"))]
     pub async fn add_vectors(&self) -> Result<usize, MemoryError> {
         match &self.vectors {
             Some(vectors) => vectors.add_vectors(&self.notes, usize::MAX).await,
@@ -97,7 +100,7 @@ impl LocalMemory {
     }
 
     /// Removes all vectors of the model, and its measure: if the model has changed, its vectors cannot be compared.
-    #[cfg(feature = "http")]
+    #[cfg(all(feature = "http", feature = "sqlite"))]
     pub async fn remove_vectors(&self) -> Result<(), MemoryError> {
         match &self.vectors {
             Some(vectors) => vectors.remove(&self.notes).await,
@@ -110,8 +113,41 @@ impl LocalMemory {
         self.run(|notes| Ok(notes.models()?)).await
     }
 
+    /// Limits the time in which the model for vectors answers for a few notes: two minutes unless told.
+    #[cfg(all(feature = "http", feature = "sqlite"))]
+    pub fn vector_timeout(mut self, limit: Duration) -> Self {
+        self.vectors = self.vectors.map(|vectors| vectors.timeout(limit));
+        self
+    }
+
+    /// Hides these secrets in what the model for vectors reads: a note may be older than a secret. Texts that look like one are hidden
+    /// in any case.
+    #[cfg(all(feature = "http", feature = "sqlite"))]
+    pub fn hide(mut self, secrets: &Secrets) -> Self {
+        self.vectors = self.vectors.map(|vectors| vectors.hide(secrets));
+        self
+    }
+}
+
+impl LocalMemory {
+    /// Creates a memory that lasts as long as the process.
+    pub(super) fn in_process(name: &str) -> Self {
+        LocalMemory::of(format!("process:{name}"), None, NoteStore::in_process())
+    }
+
+    fn of(uri: String, directory: Option<PathBuf>, notes: NoteStore) -> Self {
+        LocalMemory {
+            uri,
+            directory,
+            notes: Arc::new(notes),
+            most: Size::UNLIMITED,
+            #[cfg(all(feature = "http", feature = "sqlite"))]
+            vectors: None,
+        }
+    }
+
     /// Adds the question as a vector, and returns a notice if that cannot be done, or not for all notes.
-    #[cfg(feature = "http")]
+    #[cfg(all(feature = "http", feature = "sqlite"))]
     async fn add_question_vector(&self, query: &mut Query) -> Option<String> {
         let vectors = self.vectors.as_ref().filter(|_| query.vector.is_none())?;
         match vectors.question(&self.notes, &query.text).await {
@@ -124,24 +160,31 @@ impl LocalMemory {
         }
     }
 
-    /// Runs blocking work on the notes.
+    /// Runs work on the notes; on the blocking pool if they are in a file.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&NoteStore) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
-        let notes = self.notes.clone();
-        let done = run_blocking(move || work(&notes)).await;
-        done.map_err(|error| of_file(&self.directory, error))
+        match &self.directory {
+            #[cfg(feature = "sqlite")]
+            Some(directory) => {
+                let notes = self.notes.clone();
+                run_blocking(move || work(&notes)).await.map_err(|error| of_file(directory, error))
+            }
+            _ => work(&self.notes),
+        }
     }
 }
 
 /// Names the file in an error about it. Errors about a note or a question stay as they are.
+#[cfg(feature = "sqlite")]
 fn of_file(directory: &Path, error: MemoryError) -> MemoryError {
+    let file = directory.join(MEMORY_FILE);
+    let named = |kind| MemoryError::new(kind, format!("{}: {}", file.display(), error.message()));
     match error.kind() {
-        MemoryErrorKind::Io | MemoryErrorKind::Busy | MemoryErrorKind::Damaged => {
-            let file = directory.join(MEMORY_FILE);
-            MemoryError::new(error.kind(), format!("{}: {}", file.display(), error.message()))
-        }
+        kind @ (MemoryErrorKind::Io | MemoryErrorKind::Busy) => named(kind),
+        kind @ MemoryErrorKind::Damaged => named(kind)
+            .with_hint("put a copy of the directory in its place, or move it away: the next note begins a new memory"),
         _ => error,
     }
 }
@@ -150,6 +193,7 @@ fn by_words_alone(error: &MemoryError) -> String {
     format!("notes were found by words alone: {}", error.message())
 }
 
+#[cfg(feature = "sqlite")]
 fn open_store(directory: &Path) -> Result<NoteStore, MemoryError> {
     rath_dir::check(directory).map_err(|error| failed(directory, error))?;
     // It may have come from elsewhere too, by any name: a link would lead to another file.
@@ -158,6 +202,7 @@ fn open_store(directory: &Path) -> Result<NoteStore, MemoryError> {
     NoteStore::open(directory).map_err(|error| of_file(directory, error.into()))
 }
 
+#[cfg(feature = "sqlite")]
 fn failed(directory: &Path, error: std::io::Error) -> MemoryError {
     MemoryError::new(MemoryErrorKind::Io, format!("cannot open the memory {}", directory.display())).because(error)
 }
@@ -168,7 +213,7 @@ impl MemoryBackend for LocalMemory {
     }
 
     fn directory(&self) -> Option<&Path> {
-        Some(&self.directory)
+        self.directory.as_deref()
     }
 
     async fn remember(&self, notes: &[Note]) -> Result<Option<Position>, MemoryError> {
@@ -181,11 +226,11 @@ impl MemoryBackend for LocalMemory {
     }
 
     async fn recall(&self, query: &Query) -> Result<Hits, MemoryError> {
-        #[cfg_attr(not(feature = "http"), expect(unused_mut))]
+        #[cfg_attr(not(all(feature = "http", feature = "sqlite")), expect(unused_mut))]
         let mut query = query.clone();
-        #[cfg(feature = "http")]
+        #[cfg(all(feature = "http", feature = "sqlite"))]
         let notice = self.add_question_vector(&mut query).await;
-        #[cfg(not(feature = "http"))]
+        #[cfg(not(all(feature = "http", feature = "sqlite")))]
         let notice = None;
         let mut by_words = query.clone();
         let has_vector = by_words.vector.take().is_some();
@@ -214,4 +259,41 @@ impl MemoryBackend for LocalMemory {
         let what = what.clone();
         self.run(move |notes| forget(notes, &what)).await
     }
+}
+
+/// Writes notes to a store, and removes those whose time is over, and the oldest beyond a size.
+fn remember(store: &NoteStore, notes: &[Note], most: Size) -> Result<Option<Position>, MemoryError> {
+    let size = Size { notes: notes.len() as u64, bytes: notes.iter().map(|note| note.text.len() as u64).sum() };
+    if size.exceeds(most) {
+        let (count, verb) = if size.notes == 1 { ("note", "does") } else { ("notes", "do") };
+        let limits = [(most.notes, "notes"), (most.bytes, "bytes")].into_iter().filter(|(most, _)| *most != u64::MAX);
+        let limits = limits.map(|(most, unit)| format!("{most} {unit}")).collect::<Vec<_>>().join(" and ");
+        let Size { notes, bytes } = size;
+        let message = format!("{notes} {count} of {bytes} bytes {verb} not fit in a memory of at most {limits}");
+        return Err(MemoryError::new(MemoryErrorKind::Invalid, message));
+    }
+    store.forget_expired(now())?;
+    let position = store.remember(notes)?;
+    if most != Size::UNLIMITED {
+        store.forget_beyond(most, now())?;
+    }
+    Ok(Some(position))
+}
+
+/// Removes notes from a store.
+fn forget(notes: &NoteStore, what: &Forget) -> Result<Vec<NoteId>, MemoryError> {
+    let forgotten = match what {
+        Forget::Notes(ids) => notes.forget(ids, now()),
+        Forget::WithOlder(ids) => notes.forget_with_older(ids, now()),
+        Forget::OfSession(session) => notes.forget_session(session, now()),
+        Forget::SaidBefore(micros) => notes.forget_before(*micros, now()),
+        Forget::Expired(micros) => notes.forget_expired(*micros),
+        Forget::Beyond(size) => notes.forget_beyond(*size, now()),
+    };
+    let forgotten = forgotten?;
+    // What was removed by a limit, now or at a write, leaves the files at once.
+    if matches!(what, Forget::Expired(_) | Forget::Beyond(_)) {
+        notes.forget(&[], now())?;
+    }
+    Ok(forgotten)
 }

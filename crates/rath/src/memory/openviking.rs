@@ -1,7 +1,8 @@
 //! A memory in an OpenViking service.
 //!
-//! Each note is a file of its own below one directory of the service: the text, which the service makes searchable, and one line with the
-//! rest. Questions are answered by the search of the service; what they may find is decided here.
+//! Each note is two files of the service: its text alone, which the service searches, and the note, with one line for all but the text. The
+//! service makes a vector of a whole file, so that line would make a note less similar to its questions. What a question may find is decided
+//! here.
 
 mod client;
 mod file;
@@ -19,14 +20,16 @@ use super::{Forget, Hits, MemoryBackend, MemoryCapabilities, MemoryError, Memory
 
 /// The directory of the notes in the service.
 const NOTES_URI: &str = "viking://resources/rath-notes";
+/// The directory of their texts, which is searched.
+const TEXTS_URI: &str = "viking://resources/rath-notes/texts";
 /// The most notes that a memory lists.
 const MAX_NOTES: usize = 10_000;
 /// The number of files that are asked for, for each note that is wanted: some may not be found by the question.
 const FILES_PER_NOTE: usize = 4;
 /// The most damaged files that a notice names.
 const MAX_NAMED_FILES: usize = 5;
-/// The similarity from which on a file is found, unless another one is set.
-const DEFAULT_MIN_SCORE: f32 = 0.3;
+/// The score from which on a text is found, unless another one is set: a cosine of 0.3.
+const DEFAULT_MIN_SCORE: f32 = 0.65;
 
 /// A memory in an [OpenViking](https://github.com/volcengine/OpenViking) service, which other programs can search too.
 ///
@@ -84,7 +87,10 @@ impl OpenViking {
         self
     }
 
-    /// Sets the similarity from which on a note is found, from 0 to 1. The default is 0.3; what fits depends on the model of the service.
+    /// Sets the score from which on a note is found, from 0 to 1. The default is 0.65; what fits depends on the model of the service.
+    ///
+    /// Unless the service is configured otherwise, its score for a cosine of `c` is `(1 + c) / 2`: 0.5 for texts that have nothing to do
+    /// with each other.
     pub fn min_score(mut self, score: f32) -> Self {
         self.min_score = score;
         self
@@ -115,12 +121,17 @@ impl OpenViking {
         }
     }
 
-    /// Writes the file of a note, and waits until it can be found.
-    async fn write_file(&self, file: &NoteFile, mode: &str) -> Result<(), MemoryError> {
+    /// Writes the file of a note.
+    async fn write_note(&self, file: &NoteFile) -> Result<(), MemoryError> {
+        self.write_file(&uri_of(&file_name(&file.note.id)), &file.to_text()).await
+    }
+
+    /// Writes a file, new or not, and waits until it can be found.
+    async fn write_file(&self, uri: &str, content: &str) -> Result<(), MemoryError> {
         let body = json!({
-            "uri": uri_of(&file_name(&file.note.id)),
-            "content": file.to_text(),
-            "mode": mode,
+            "uri": uri,
+            "content": content,
+            "mode": "replace",
             "wait": true,
             "processing_mode": "vectors_only",
         });
@@ -132,14 +143,15 @@ impl OpenViking {
 
     /// Returns the names of the files of all notes.
     async fn file_names(&self) -> Result<Vec<String>, MemoryError> {
-        let limit = (MAX_NOTES + 1).to_string();
+        // The directory of the texts is in the list too.
+        let limit = (MAX_NOTES + 2).to_string();
         let query = [("uri", NOTES_URI), ("simple", "true"), ("output", "original"), ("node_limit", &limit)];
         let listed = match self.client.get("/api/v1/fs/ls", &query).await? {
             ServiceAnswer::Missing => return Ok(Vec::new()),
             ServiceAnswer::Result(Value::Array(entries)) => entries,
             ServiceAnswer::Result(_) => return Err(self.client.unreadable("a list of files is no list")),
         };
-        if listed.len() > MAX_NOTES {
+        if listed.len() > MAX_NOTES + 1 {
             let message = format!("the memory has more than {MAX_NOTES} notes, and cannot be listed");
             return Err(MemoryError::new(MemoryErrorKind::Invalid, message));
         }
@@ -197,7 +209,10 @@ impl MemoryBackend for OpenViking {
         notes.iter().try_for_each(Note::check)?;
         for note in notes {
             if self.read_note(&note.id).await?.is_none() {
-                self.write_file(&NoteFile { note: note.clone(), written: now(), replaced_by: None }, "create").await?;
+                // The text first: where the service cannot make its vector, it keeps the file and answers with an error. Without the file
+                // of the note it is written again.
+                self.write_file(&format!("{TEXTS_URI}/{}", file_name(&note.id)), &note.text).await?;
+                self.write_note(&NoteFile { note: note.clone(), written: now(), replaced_by: None }).await?;
             }
             // Also if the note was there: an earlier attempt may have come no further.
             let Some(replaced) = &note.replaces else { continue };
@@ -205,7 +220,7 @@ impl MemoryBackend for OpenViking {
             if let StoredFile::Note(old) = self.read_file(&file_name(replaced)).await?
                 && old.replaced_by.is_none()
             {
-                self.write_file(&NoteFile { replaced_by: Some(note.id.clone()), ..*old }, "replace").await?;
+                self.write_note(&NoteFile { replaced_by: Some(note.id.clone()), ..*old }).await?;
             }
         }
         Ok(None)
@@ -225,7 +240,7 @@ impl MemoryBackend for OpenViking {
         }
         let body = json!({
             "query": query.text,
-            "target_uri": NOTES_URI,
+            "target_uri": TEXTS_URI,
             "limit": query.limit.saturating_mul(FILES_PER_NOTE).min(MAX_NOTES),
             "score_threshold": self.min_score,
         });
@@ -238,7 +253,7 @@ impl MemoryBackend for OpenViking {
         for (name, score) in
             found_files(&found).into_iter().take(query.limit.saturating_mul(FILES_PER_NOTE).min(MAX_NOTES))
         {
-            // What the service shows of a file may be a summary: the note is read.
+            // The text has no path, time and source: the note is read.
             match self.read_file(&name).await? {
                 StoredFile::Note(file) if file.is_found_by(query) => hits.push(Hit::similar(file.note, score)),
                 StoredFile::Note(_) | StoredFile::Missing => {}

@@ -8,6 +8,7 @@ use rath_memory::{Note, NoteId, NoteStore, UNRELATED_TEXTS};
 use super::{MemoryError, MemoryErrorKind};
 use crate::blocking::run_blocking;
 use crate::provider::{Embedder, ProviderError};
+use crate::secrets::Secrets;
 
 /// The most notes that get a vector before a question is answered.
 const MAX_NOTES_BEFORE_ANSWER: usize = 256;
@@ -18,6 +19,8 @@ const NOTES_AT_ONCE: usize = 64;
 const MAX_EMBEDDED_BYTES: usize = 2_000;
 /// The time after which a question is answered without vectors.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time in which the model answers for a few notes, unless told: one on this machine may be slow, and one that hangs ends here.
+const EMBED_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The model that turns notes and questions into vectors.
 #[derive(Clone)]
@@ -25,6 +28,9 @@ pub(super) struct VectorSource {
     embedder: Arc<Embedder>,
     /// The name by which a store knows the model.
     model: String,
+    /// The secrets, which the model never reads.
+    secrets: Secrets,
+    timeout: Duration,
 }
 
 /// A question as a vector, and whether all notes have one.
@@ -38,7 +44,16 @@ impl VectorSource {
     pub(super) fn new(embedder: Embedder) -> Self {
         let identity = embedder.identity();
         let model = format!("{}:{}", identity.provider, identity.model);
-        VectorSource { embedder: Arc::new(embedder), model }
+        VectorSource { embedder: Arc::new(embedder), model, secrets: Secrets::default(), timeout: EMBED_TIMEOUT }
+    }
+
+    pub(super) fn hide(mut self, secrets: &Secrets) -> Self {
+        self.secrets.add_all(secrets);
+        self
+    }
+
+    pub(super) fn timeout(self, timeout: Duration) -> Self {
+        VectorSource { timeout, ..self }
     }
 
     /// Turns a question into a vector, after the newest notes without one have got theirs.
@@ -98,8 +113,16 @@ impl VectorSource {
     }
 
     async fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Vec<f32>>, MemoryError> {
-        let texts: Vec<&str> = texts.iter().map(|text| cut(text.as_ref())).collect();
-        Ok(self.embedder.embed(&texts).await?.vectors)
+        // Before they are cut: half of a secret would not be recognized.
+        let hidden: Vec<Option<String>> = texts.iter().map(|text| self.secrets.hide(text.as_ref())).collect();
+        let texts = texts.iter().zip(&hidden).map(|(text, hidden)| cut(hidden.as_deref().unwrap_or(text.as_ref())));
+        let texts: Vec<&str> = texts.collect();
+        let late = |_| {
+            let message = format!("the model for vectors {} did not answer within {:?}", self.model, self.timeout);
+            let error = MemoryError::new(MemoryErrorKind::Timeout, message);
+            error.with_hint("OPENAI_BASE_URL names its server; notes that have got a vector keep it")
+        };
+        Ok(tokio::time::timeout(self.timeout, self.embedder.embed(&texts)).await.map_err(late)??.vectors)
     }
 }
 

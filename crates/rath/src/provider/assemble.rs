@@ -6,6 +6,7 @@ mod chat;
 mod frame;
 mod json;
 mod messages;
+mod responses;
 mod text;
 
 use std::borrow::Cow;
@@ -34,7 +35,7 @@ const MAX_CALL_ID_BYTES: usize = 64 << 10;
 /// The most JSON values in the arguments of all calls of an answer: parsed, one takes hundreds of bytes.
 pub(crate) const MAX_ARGUMENT_VALUES: usize = 200_000;
 
-/// Assembles an answer in either shape from its bytes. Backends with a transport of their own can use it.
+/// Assembles an answer of any shape from its bytes. Backends with a transport of their own can use it.
 ///
 /// ```
 /// use rath::provider::{Assembler, Shape};
@@ -56,6 +57,7 @@ pub struct Assembler {
 enum PartialAnswer {
     Chat(Box<chat::ChatAnswer>),
     Messages(Box<messages::MessagesAnswer>),
+    Responses(Box<responses::ResponsesAnswer>),
 }
 
 impl Assembler {
@@ -64,6 +66,7 @@ impl Assembler {
         let answer = match shape {
             Shape::Chat => PartialAnswer::Chat(Box::default()),
             Shape::Messages => PartialAnswer::Messages(Box::default()),
+            Shape::Responses => PartialAnswer::Responses(Box::default()),
         };
         Assembler { parser: SseParser::default(), answer, event_count: 0 }
     }
@@ -87,6 +90,7 @@ impl Assembler {
         match &self.answer {
             PartialAnswer::Chat(chat) => chat.done,
             PartialAnswer::Messages(messages) => messages.done,
+            PartialAnswer::Responses(responses) => responses.done,
         }
     }
 
@@ -101,6 +105,7 @@ impl Assembler {
         match &mut self.answer {
             PartialAnswer::Chat(chat) => chat.read_whole(body, sink)?,
             PartialAnswer::Messages(messages) => messages.read_whole(body, sink)?,
+            PartialAnswer::Responses(responses) => responses.read_whole(body, sink)?,
         }
         self.finish(sink)
     }
@@ -119,6 +124,7 @@ impl PartialAnswer {
         match self {
             PartialAnswer::Chat(chat) => chat.read_event(data, sink),
             PartialAnswer::Messages(messages) => messages.read_event(data, sink),
+            PartialAnswer::Responses(responses) => responses.read_event(data, sink),
         }
     }
 
@@ -132,6 +138,7 @@ impl PartialAnswer {
         match self {
             PartialAnswer::Chat(chat) => chat.finish(sink),
             PartialAnswer::Messages(messages) => messages.finish(sink),
+            PartialAnswer::Responses(responses) => responses.finish(sink),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Forecast {
         let shares_all_messages = shared_bytes >= sent.messages_end() as u64;
         let cached = if shares_all_messages { counted } else { scale(shared_bytes).unwrap_or_default() };
         let cached = match settings.shape {
-            Shape::Chat => cached / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS,
+            Shape::Chat | Shape::Responses => cached / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS,
             Shape::Messages if settings.cache.is_none() => 0,
             // Only a prefix that was cached as a whole is found: the entire request, or the instructions, whose size in
             // tokens is not known.

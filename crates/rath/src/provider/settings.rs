@@ -46,6 +46,9 @@ pub enum Shape {
     /// Anthropic's Messages.
     #[serde(rename = "messages/1")]
     Messages,
+    /// OpenAI's Responses, without state at the server.
+    #[serde(rename = "responses/1")]
+    Responses,
 }
 
 /// The delivery of an answer.
@@ -76,13 +79,17 @@ pub enum PromptCache {
 const RESERVED_MEMBERS: [&str; 7] =
     ["cache_control", "messages", "model", "stream", "stream_options", "system", "tools"];
 
+/// Further ones of [`Shape::Responses`]: with a state at the server, the session would not have everything.
+pub(super) const RESERVED_FOR_RESPONSES: [&str; 5] =
+    ["background", "input", "instructions", "previous_response_id", "store"];
+
 impl Settings {
     /// Returns settings for answers in pieces, without options.
     ///
     /// [`Shape::Messages`] gets a prompt cache of minutes, and a limit of answer tokens, which it requires.
     pub fn new(shape: Shape) -> Self {
         let (cache, options) = match shape {
-            Shape::Chat => (None, BTreeMap::new()),
+            Shape::Chat | Shape::Responses => (None, BTreeMap::new()),
             Shape::Messages => {
                 (Some(PromptCache::Minutes), BTreeMap::from([("max_tokens".to_owned(), to_json(&8192))]))
             }
@@ -92,7 +99,9 @@ impl Settings {
 
     /// Sets a further member of the request: `temperature`, `tool_choice`, ..
     pub fn set(&mut self, name: &str, value: impl Serialize) -> Result<(), ProviderError> {
-        if RESERVED_MEMBERS.contains(&name) {
+        let is_reserved = RESERVED_MEMBERS.contains(&name)
+            || (self.shape == Shape::Responses && RESERVED_FOR_RESPONSES.contains(&name));
+        if is_reserved {
             let message = format!("`{name}` cannot be an option: it follows from the session and the provider");
             return Err(ProviderError::new(ProviderErrorKind::Setup, message));
         }
@@ -103,6 +112,18 @@ impl Settings {
         let value = Json::parse(&text).expect("serde_json writes JSON");
         self.options.insert(name.to_owned(), value);
         Ok(())
+    }
+
+    /// Sets a further member that the renderer does not write, unless it is set.
+    #[cfg(feature = "http")]
+    pub(super) fn set_default(&mut self, name: &str, value: impl Serialize) {
+        self.options.entry(name.to_owned()).or_insert_with(|| to_json(&value));
+    }
+
+    /// Removes a further member, and returns it.
+    #[cfg(feature = "http")]
+    pub(super) fn take(&mut self, name: &str) -> Option<Json> {
+        self.options.remove(name)
     }
 
     /// Returns the further members, by name.

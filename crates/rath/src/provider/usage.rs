@@ -5,7 +5,8 @@
 //!
 //! | provider | cached input | reasoning |
 //! |---|---|---|
-//! | OpenAI and most servers of its shape | inside `prompt_tokens` | inside `completion_tokens` |
+//! | OpenAI's Responses | inside `input_tokens` | inside `output_tokens` |
+//! | OpenAI's Chat Completions and most servers of its shape | inside `prompt_tokens` | inside `completion_tokens` |
 //! | some servers of its shape (xAI) | inside `prompt_tokens` | not in `completion_tokens`, but in the total |
 //! | Anthropic | not in `input_tokens`: cache reads and writes have counts of their own | inside `output_tokens` |
 
@@ -60,6 +61,16 @@ pub(crate) fn parse_messages_usage(raw: &str) -> Option<Usage> {
     let [uncached, output, cached_read, cache_write] = counts.map(count);
     let [reasoning] = detail_counts(output_details, ["thinking_tokens"]);
     let input = uncached.saturating_add(cached_read).saturating_add(cache_write);
+    normalize(Usage { input, output, cached_read, cache_write, reasoning })
+}
+
+/// Parses the usage of OpenAI's Responses. Returns `None` if nothing was counted.
+pub(crate) fn parse_responses_usage(raw: &str) -> Option<Usage> {
+    let [input_details, output_details, counts @ ..] =
+        json_members(raw, ["input_tokens_details", "output_tokens_details", "input_tokens", "output_tokens"]);
+    let [input, output] = counts.map(count);
+    let [cached_read, cache_write] = detail_counts(input_details, ["cached_tokens", "cache_write_tokens"]);
+    let [reasoning] = detail_counts(output_details, ["reasoning_tokens"]);
     normalize(Usage { input, output, cached_read, cache_write, reasoning })
 }
 
@@ -141,6 +152,16 @@ mod tests {
             parse_messages_usage,
             r#"{"input_tokens":3,"output_tokens":7,"cache_read_input_tokens":null}"#,
             r#"{"input":3,"output":7}"#,
+        );
+    }
+
+    #[test]
+    fn responses_usage_includes_cached_input() {
+        check(
+            parse_responses_usage,
+            r#"{"input_tokens":10,"output_tokens":5,"total_tokens":15,"input_tokens_details":{"cached_tokens":8},
+                "output_tokens_details":{"reasoning_tokens":3}}"#,
+            r#"{"input":10,"output":5,"cached_read":8,"reasoning":3}"#,
         );
     }
 

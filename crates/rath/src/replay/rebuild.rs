@@ -162,7 +162,7 @@ impl RebuildReport {
             self.requests += 1;
             return self.add_difference(Some(step.id()), "request", digest, "no steps before it");
         }
-        let rebuilt = session::rebuild(before, answer);
+        let rebuilt = session::check_rebuild(before, answer);
         if rebuilt.is_err() && before.has_forgotten() {
             self.forgotten_requests += 1;
             return;

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use rath_record::chunk::{Assistant, Call, Chunk, Failed, Image, Retry as RetryChunk, User};
 use rath_record::turn::Next;
 use rath_record::{CallId, Digest, StepId, Text, Usage};
+use tracing::Instrument;
 
 use super::{Error, Result, Session};
-use super::{EventKind, Hub, StopReason, within_limits};
-use crate::budget::CallEstimate;
+use super::{EventKind, Hub, StopReason, spans, within_limits};
+use crate::budget::{CallEstimate, Reservation};
 use crate::error::ErrorKind;
 use crate::provider::{
     Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, check_calls,
@@ -152,6 +153,20 @@ impl Provider {
             None => None,
         };
         note_losses(session, &request);
+        let span = spans::model_span(session, &request);
+        let asked = self.send_until_answered(session, sink, request, reservation).instrument(span.clone()).await;
+        spans::record_answer(&span, session, &asked);
+        asked
+    }
+
+    /// Sends a request, again where an attempt fails that may succeed later, and appends the answer.
+    async fn send_until_answered(
+        &self,
+        session: &mut Session,
+        sink: Option<Box<DeltaSink<'_>>>,
+        request: Request,
+        reservation: Option<Reservation>,
+    ) -> Result<()> {
         let mut rejected_keys = 0;
         let mut audience = Audience::new(session, sink);
         for attempt in 1.. {
@@ -210,6 +225,7 @@ impl Provider {
                 let shown = session.secrets().hide(&message);
                 audience.show(Delta::Retry { attempt, of, error: shown.as_ref().unwrap_or(&message), wait });
             }
+            spans::retry_event(session, attempt, of, &message);
             session.push(RetryChunk::new(attempt, of, message));
             if !wait.is_zero() {
                 let waited = within_limits(session, tokio::time::sleep(wait)).await;
@@ -446,6 +462,19 @@ fn make_call_ids_unique(calls: &mut [Call]) {
 
 /// Rebuilds the request behind an answer in the record, byte for byte. `session` ends right before the answer.
 pub(crate) fn rebuild(session: &Session, answer: &Assistant) -> Result<Request> {
+    rebuild_with(answer, |target| session.render(target), |request| request.digest)
+}
+
+/// Fails where [`rebuild`] does, and makes no copy of the request.
+pub(crate) fn check_rebuild(session: &Session, answer: &Assistant) -> Result<()> {
+    rebuild_with(answer, |target| session.request_digest(target), |digest| *digest).map(drop)
+}
+
+fn rebuild_with<T>(
+    answer: &Assistant,
+    render: impl FnOnce(RequestTarget<'_>) -> Result<T>,
+    digest_of: impl FnOnce(&T) -> Digest,
+) -> Result<T> {
     let recorded: Option<(Digest, _, _)> =
         (|| Some((answer.request?, answer.provider.as_ref()?, answer.settings.as_ref()?)))();
     let Some((digest, identity, settings)) = recorded else {
@@ -456,10 +485,11 @@ pub(crate) fn rebuild(session: &Session, answer: &Assistant) -> Result<Request> 
             .with_hint("open the session with a newer version of rath")
             .because(error)
     })?;
-    let request = session.render(RequestTarget { identity, settings: &Arc::new(settings) })?;
-    if request.digest != digest {
-        let message = format!("the rebuilt request has digest {:.8}, the one sent had {digest:.8}", request.digest);
+    let rebuilt = render(RequestTarget { identity, settings: &Arc::new(settings) })?;
+    let found = digest_of(&rebuilt);
+    if found != digest {
+        let message = format!("the rebuilt request has digest {found:.8}, the one sent had {digest:.8}");
         return Err(Error::new(ErrorKind::Request, message));
     }
-    Ok(request)
+    Ok(rebuilt)
 }

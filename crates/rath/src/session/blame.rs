@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use rath_record::chunk::{Call, Chunk, Verdict};
+use rath_record::chunk::{Call, Change, Chunk, Verdict};
 use rath_record::view::{self, Freshness, Trees};
 use rath_record::{CallId, Digest, Record, Step, StepId};
 use rath_workspace::Revision;
 
 use super::Result;
 use super::versions::{Versions, tree_id};
+use crate::tool::written_paths;
 
 /// A file, and the step that each of its lines came from.
 ///
@@ -75,6 +76,8 @@ pub enum Origin {
     InDoubt(Vec<CallId>),
     /// A merge, or a decision on a conflict, made the line.
     Merge,
+    /// The step that wrote the line was [forgotten](crate::Store::forget), or a later one did: its version of the file is not there.
+    Forgotten,
 }
 
 /// The call that wrote a line, and the answer that asked for it.
@@ -99,15 +102,12 @@ pub struct Author {
 /// Part of [`Author`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// The call wrote the line: its tool changes no other file than the one that the call names.
+    /// The call wrote the line: its tool changes no other files than those that the call names.
     By,
     /// The line was written while the call ran, by the call or by another process. Files are compared before and after a call, so
     /// the changes of a command cannot be told from those of an editor.
     During,
 }
-
-/// The tools that change the file in their argument `path`, and no other.
-const TOOLS_OF_ONE_FILE: [&str; 2] = ["write_file", "edit_file"];
 
 /// Returns the origin of every line of a file, as the file is at the head of a record; none if there is no such file.
 ///
@@ -129,10 +129,10 @@ pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<
     let checks: Vec<_> =
         fresh.filter_map(|(name, check)| Some((name, check.checked.verdict, trees.at(check.step.id())?))).collect();
     // Many lines come from few revisions.
-    let mut origins: HashMap<usize, Line> = HashMap::new();
+    let mut origins: HashMap<(usize, bool), Line> = HashMap::new();
     let lines = lines.into_iter().map(|line| {
         let at = line.revision;
-        let with_origin = origins.entry(at).or_insert_with(|| {
+        let with_origin = origins.entry((at, line.is_forgotten)).or_insert_with(|| {
             let names = |wanted: Verdict| {
                 let saw = checks.iter().filter(|(_, verdict, saw)| *verdict == wanted && trees.descends_from(*saw, at));
                 saw.map(|(name, ..)| (*name).to_owned()).collect()
@@ -140,7 +140,7 @@ pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<
             Line {
                 text: String::new(),
                 step: trees.list[at].step.id(),
-                origin: origin(&trees, at),
+                origin: if line.is_forgotten { Origin::Forgotten } else { origin(&trees, at) },
                 checks: names(Verdict::Passed),
                 failed_checks: names(Verdict::Failed),
             }
@@ -153,6 +153,7 @@ pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<
 fn origin(trees: &Trees<'_>, at: usize) -> Origin {
     let step = trees.list[at].step;
     match step.chunk() {
+        _ if step.withheld().is_some() => Origin::Forgotten,
         Chunk::Observed(_) if trees.list[at].before.is_empty() => Origin::Before,
         Chunk::Observed(observed) if !observed.calls.is_empty() => Origin::InDoubt(observed.calls.clone()),
         Chunk::ToolResult(_) => author(step).map_or(Origin::Outside, Origin::Call),
@@ -168,15 +169,16 @@ fn author(result: &Step) -> Option<Author> {
         _ => None,
     };
     let by = answer.stamp().by.as_ref().map(|by| by.to_string());
-    let certainty = if changes_one_file(call, result) { Certainty::By } else { Certainty::During };
+    let certainty = if changes_named_files(call, result) { Certainty::By } else { Certainty::During };
     Some(Author { call: call.clone(), by, answer: answer.id(), request, certainty })
 }
 
-/// Returns true if a call can have changed only the file that it names, and its result has no other change.
-fn changes_one_file(call: &Call, result: &Step) -> bool {
-    let arguments = call.arguments.as_str().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    let path = arguments.as_ref().and_then(|arguments| arguments["path"].as_str());
-    let named = path.map(|path| path.trim_start_matches("./"));
-    TOOLS_OF_ONE_FILE.contains(&&*call.tool)
-        && matches!(result.chunk().effects(), [effect] if Some(effect.path.as_str()) == named)
+/// Returns true if a call can have changed only the files that it names, and its result has no other change.
+fn changes_named_files(call: &Call, result: &Step) -> bool {
+    let named = written_paths(&call.tool, call.arguments.as_str().unwrap_or_default());
+    let is_named = |path: &String| named.iter().any(|named| named.trim_start_matches("./") == path);
+    result.chunk().effects().iter().all(|effect| match &effect.change {
+        Change::Renamed { from } => is_named(from) && is_named(&effect.path),
+        _ => is_named(&effect.path),
+    })
 }

@@ -14,6 +14,7 @@ use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::flow::Module;
 use crate::store::{Damage, Holder};
+use crate::tool::{is_added_by_update, is_update};
 
 /// A session that was opened to be continued, with its certificate.
 ///
@@ -83,7 +84,7 @@ impl Resumed {
             tool: pending.call.tool.to_string(),
             step: pending.origin.answer,
         }));
-        let certificate = Certificate { differences, left_open_by };
+        let certificate = Certificate { differences, left_open_by, updated_tools: Vec::new() };
         Resumed { session, certificate, looked }
     }
 
@@ -109,16 +110,17 @@ impl Resumed {
         });
         let mut seen = std::collections::HashSet::new();
         let newest: Vec<_> = told.filter(|(by, _)| seen.insert(by.to_owned())).collect();
-        let mut found = Vec::new();
+        let certificate = &mut self.certificate;
         for (path, module) in module.named_modules() {
             let Some(now) = module.current_instructions(&self.session) else { continue };
             // A recorded path begins with the name of the outermost module; the path of a child does not.
             let is_at = |by: &str| by == path || by.split_once('.').map_or(path.is_empty(), |(_, inner)| inner == path);
             if let Some((_, known)) = newest.iter().find(|(by, _)| is_at(by)) {
-                found.extend(compare(&path, known, &now));
+                certificate.compare(&path, known, &now);
             }
         }
-        self.certificate.differences.extend(found);
+        certificate.updated_tools.sort();
+        certificate.updated_tools.dedup();
         self
     }
 
@@ -184,6 +186,7 @@ impl Resumed {
 pub struct Certificate {
     differences: Vec<Difference>,
     left_open_by: Option<Arc<Holder>>,
+    updated_tools: Vec<String>,
 }
 
 impl Certificate {
@@ -195,6 +198,14 @@ impl Certificate {
     /// Returns the differences.
     pub fn differences(&self) -> &[Difference] {
         &self.differences
+    }
+
+    /// Returns the built-in tools that differ from those that the model was told of because rath was updated meanwhile.
+    ///
+    /// They are no difference: a call in the form that the model knows is accepted, and the model is told of the tools as they are now
+    /// before it is asked again. A built-in tool that would refuse such a call is a [`Difference::Tool`].
+    pub fn updated_tools(&self) -> &[String] {
+        &self.updated_tools
     }
 
     /// Returns the holder that wrote the session last and did not close it.
@@ -325,7 +336,7 @@ impl fmt::Display for Difference {
         match self {
             Difference::Guest => f.write_str("the session was made by others, or copied from elsewhere"),
             Difference::Damage(damage) => write!(f, "damaged: {damage}"),
-            Difference::Gap => f.write_str("earlier steps were lost before the session was stored here"),
+            Difference::Gap => f.write_str("parts of it were lost before it was stored here"),
             Difference::Head { recorded } => write!(f, "the newest step, {}, cannot be read", recorded.short()),
             Difference::InDoubt { call, tool, step } => {
                 write!(
@@ -387,32 +398,39 @@ fn in_doubt(session: &Session) -> Vec<PendingCall> {
     calls.into_iter().filter(|call| call.progress.is_in_doubt()).collect()
 }
 
-/// Compares recorded instructions with those that a module would give now.
-fn compare(module: &str, known: &Instructions, now: &Instructions) -> Vec<Difference> {
-    let module = module.to_owned();
-    let mut found = Vec::new();
-    if let (Some(recorded), Some(other)) = (&known.provider, &now.provider)
-        && recorded != other
-    {
-        let (recorded, now) = (recorded.to_string(), other.to_string());
-        found.push(Difference::Model { module: module.clone(), recorded, now });
-    }
-    if known.text != now.text {
-        found.push(Difference::Prompt { module: module.clone() });
-    }
-    let mut tool = |tool: &str, change| {
-        found.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), change });
-    };
-    for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_OUTPUT) {
-        match now.tools.iter().find(|tool| tool.name == then.name) {
-            None => tool(&then.name, ToolChange::Missing),
-            Some(same) if same.parameters != then.parameters => tool(&then.name, ToolChange::Arguments),
-            Some(same) if same.description != then.description => tool(&then.name, ToolChange::Description),
-            Some(_) => {}
+impl Certificate {
+    /// Compares recorded instructions with those that a module would give now.
+    fn compare(&mut self, module: &str, known: &Instructions, now: &Instructions) {
+        let module = module.to_owned();
+        if let (Some(recorded), Some(other)) = (&known.provider, &now.provider)
+            && recorded != other
+        {
+            let (recorded, now) = (recorded.to_string(), other.to_string());
+            self.differences.push(Difference::Model { module: module.clone(), recorded, now });
+        }
+        if known.text != now.text {
+            self.differences.push(Difference::Prompt { module: module.clone() });
+        }
+        let mut tool = |tool: &str, change: ToolChange, is_update: bool| match is_update {
+            true => self.updated_tools.push(tool.to_owned()),
+            false => {
+                self.differences.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), change });
+            }
+        };
+        for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_OUTPUT) {
+            match now.tools.iter().find(|tool| tool.name == then.name) {
+                None => tool(&then.name, ToolChange::Missing, false),
+                Some(same) if same.parameters != then.parameters => {
+                    tool(&then.name, ToolChange::Arguments, is_update(then, same));
+                }
+                Some(same) if same.description != then.description => {
+                    tool(&then.name, ToolChange::Description, is_update(then, same));
+                }
+                Some(_) => {}
+            }
+        }
+        for new in now.tools.iter().filter(|tool| known.tools.iter().all(|known| known.name != tool.name)) {
+            tool(&new.name, ToolChange::New, is_added_by_update(new, &known.tools));
         }
     }
-    for new in now.tools.iter().filter(|tool| known.tools.iter().all(|known| known.name != tool.name)) {
-        tool(&new.name, ToolChange::New);
-    }
-    found
 }

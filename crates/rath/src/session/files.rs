@@ -12,7 +12,7 @@ use super::Session;
 use super::blame::{self, Blame};
 use super::branch_dirs::{BranchDir, BranchDirs, OutdatedFiles};
 use super::ignored_files::{SharingSandbox, UnsharedPath};
-use super::placement::SeenFiles;
+use super::seen_files::SeenFiles;
 use super::update_note::{Attempt, Attempts, until_unchanged};
 use super::versions::Versions;
 use crate::blocking::{drop_on_pool, run_blocking};
@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// Runs `work` on the stored versions of the session's files in the blocking pool. Fails if there are none.
-    async fn with_recorded_versions<T: Send + 'static>(
+    pub(super) async fn with_recorded_versions<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Session, &Versions) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -235,17 +235,25 @@ impl Session {
     pub async fn check(&mut self, command: &str, inputs: &[String]) -> Result<Verdict> {
         self.refuse_conflicts()?;
         self.observe().await?;
-        self.require_inputs(inputs).await?;
+        let inputs = &self.follow_inputs(inputs).await?;
         let dir = self.prepare_dir().await?;
         let _work_lock = dir.work_lock();
+        let before = dir.last_look();
         let ran = dir.sandbox().run(&Command::shell(command)).await;
-        let seen = self.see_files().await;
-        // The check may have seen some files before they changed and others after.
+        let mut seen = self.see_files().await;
+        let uncertain = run_blocking(move || before.map_or(Ok(Vec::new()), |before| dir.uncertain_since(&before)));
+        let mut uncertain = uncertain.await.map_err(|error: Error| error.with_session(self))?;
+        uncertain.retain(|effect| depends_on(inputs, effect));
+        // The check may have seen some files before they changed and others after, or what nobody else saw.
+        let is_certain = uncertain.is_empty();
         let tree = self.tree().filter(|tree| match &seen {
-            Ok(SeenFiles::AsRecorded) => true,
-            Ok(SeenFiles::Changed(observed)) => observed.tree == *tree,
+            Ok(SeenFiles::AsRecorded) => is_certain,
+            Ok(SeenFiles::Changed(observed)) => is_certain && observed.tree == *tree,
             Ok(SeenFiles::Unseen) | Err(_) => false,
         });
+        if let (Ok(found), Some(tree), false) = (&mut seen, self.tree(), is_certain) {
+            found.add(tree, uncertain);
+        }
         let checked = checked(command, inputs, tree, &ran);
         let verdict = checked.verdict;
         self.push(checked);
@@ -253,21 +261,6 @@ impl Session {
         self.record_seen(seen?);
         self.durable().await?;
         Ok(verdict)
-    }
-
-    /// Fails if an input of a check does not exist: the check would never become stale.
-    async fn require_inputs(&self, inputs: &[String]) -> Result<()> {
-        let Some(tree) = self.tree().filter(|_| !inputs.is_empty()) else { return Ok(()) };
-        let files = self.with_recorded_versions(move |_, versions| versions.files(&tree)).await?;
-        match inputs.iter().find(|input| !files.iter().any(|file| view::covers(input, &file.path))) {
-            None => Ok(()),
-            Some(input) => Err(Error::new(
-                ErrorKind::Place,
-                format_args!("there is no file `{input}` that the check could depend on"),
-            )
-            .with_hint("paths are relative to the workspace; ignored files do not count")
-            .with_session(self)),
-        }
     }
 
     /// Returns the record with the state that the files are in now, if that is not on it: as a step that is not stored.
@@ -312,6 +305,11 @@ impl Drop for TreeSandbox {
     fn drop(&mut self) {
         self.directory.take().into_iter().for_each(drop_on_pool);
     }
+}
+
+/// Returns true if a check depends on a changed file: on all, if it names no inputs.
+fn depends_on(inputs: &[String], effect: &Effect) -> bool {
+    inputs.is_empty() || inputs.iter().any(|input| view::covers(input, &effect.path))
 }
 
 /// Returns the step that records a check.

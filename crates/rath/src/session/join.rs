@@ -45,15 +45,17 @@ impl Session {
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
-                MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
+                MergeError::OpenCall { .. } => {
+                    "record the call's result, or merge an earlier step of it: `session.at(step)`"
+                }
                 _ => "merge by `Strategy::Ancestor`, which keeps what is shared once",
             };
             Error::new(ErrorKind::Merge, "cannot merge").with_hint(hint).because(error).with_session(self)
         })?;
         let mut merged = if record.head() == self.record.head() {
-            self.fork()
+            self.fork_merging(theirs)
         } else if record.head() == theirs.record.head() {
-            theirs.fork().recorded_by(self.live.recorder.clone())
+            theirs.fork_merging(self).recorded_by(self.live.recorder.clone())
         } else {
             let step = record.head().cloned();
             let mut merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
@@ -77,6 +79,15 @@ impl Session {
             merged.begin();
         }
         Ok(merged)
+    }
+
+    /// Returns the fork that stands for a merge with a session that this one contains. If it has files, its first step says so: they are
+    /// to be written to the directory that the two share.
+    fn fork_merging(&self, contained: &Session) -> Self {
+        let mut fork = self.fork();
+        let other = contained.head().map(Step::id).filter(|_| self.place().is_some() && self.tree().is_some());
+        fork.branch.opening = fork.branch.opening.map(|opening| opening.with_merges(other));
+        fork
     }
 
     /// Merges many sessions, in order. Views are the same as after merging one by one, at a far lower cost.

@@ -1,23 +1,19 @@
-//! The link between a session and its directory: found on first use, observed around every call, merged with the session.
+//! The link between a session and its directory, which is found on first use.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rath_record::chunk::{Chunk, Effect, Merged, Observed, Outcome, Strategy, Tree};
-use rath_record::{BranchId, Record, Step, lineage, view};
+use rath_record::BranchId;
+use rath_record::chunk::Tree;
 
 use super::Session;
-use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest, OutdatedFiles, placed_branch};
-use super::changed_paths::ChangedPaths;
-use super::mirror::is_unseen_note;
-use super::put_back::PutBackReport;
+use super::branch_dirs::{BranchDir, BranchDirs, DirRequest};
+use super::merged_files::find_take_over;
 use super::store_list::{StoreIdResult, StoreList, StoreUri};
-use super::versions::{self, Versions};
+use super::versions::Versions;
 use super::write_turn::WriteTurn;
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
-use crate::place::Place;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
 use crate::store::{Store, key_within_reach, path_within_reach};
@@ -27,7 +23,7 @@ use crate::store::{Store, key_within_reach, path_within_reach};
 pub(super) struct Placement {
     dirs: Arc<SessionDirs>,
     /// The session whose directory this one works in: a call's own session works where the call was made.
-    within: Option<Arc<Session>>,
+    pub(super) within: Option<Arc<Session>>,
     /// The turn that the calls take which are made to do the work of this session.
     pub(super) write_turn: Option<WriteTurn>,
     /// For a merged branch, the branch whose directory it may take over. Filled on first use if the session was opened
@@ -45,7 +41,7 @@ struct SessionDirs {
 }
 
 /// A branch, and the last known tree in its directory.
-type TakeOver = (BranchId, Option<Tree>);
+pub(super) type TakeOver = (BranchId, Option<Tree>);
 
 impl Placement {
     /// Returns the placement of a session in a sandbox.
@@ -99,14 +95,6 @@ impl Placement {
     }
 }
 
-/// The files of a session, compared with its record.
-pub(super) enum SeenFiles {
-    AsRecorded,
-    Changed(Observed),
-    /// They could not be looked at.
-    Unseen,
-}
-
 impl Session {
     /// Returns the directory of this branch. Blocks: the directory of a fork is created here.
     pub(crate) fn branch_dir(&self) -> Result<Arc<BranchDir>> {
@@ -119,7 +107,10 @@ impl Session {
     }
 
     /// Runs `work` on the directories of the session's branches, with the request of this branch. Blocks.
-    fn with_dir_request<T>(&self, work: impl FnOnce(&BranchDirs, &DirRequest<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn with_dir_request<T>(
+        &self,
+        work: impl FnOnce(&BranchDirs, &DirRequest<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.require_own("use its files")?;
         let branch_dirs = self.branch_dirs()?;
         self.keep_store_out(branch_dirs.sandbox());
@@ -164,13 +155,6 @@ impl Session {
         let session = self.quiet();
         let find = move || session.branch_dirs().map(|dirs| dirs.has_dir(&session.dir_request()));
         run_blocking(find).await.unwrap_or(false)
-    }
-
-    /// Returns the newest tree of the directory before the next call: that of this record, or of the one that this session works
-    /// within.
-    pub(crate) fn tree_before_call(&self) -> Option<Tree> {
-        let known = self.tree().or_else(|| view::unobserved(&self.record)?.since);
-        known.or_else(|| self.live.place.within.as_ref()?.tree_before_call())
     }
 
     /// Lets the session work in the directory of another one, as the work of one of its calls.
@@ -241,28 +225,8 @@ impl Session {
     }
 
     /// Returns the branch whose directory this one may take over, if there is one.
-    fn takes_over_from(&self) -> Option<&TakeOver> {
+    pub(super) fn takes_over_from(&self) -> Option<&TakeOver> {
         self.live.place.takes_over_from.get_or_init(|| self.find_take_over()).as_ref()
-    }
-
-    /// Finds the branch whose directory this one may take over, if this one began with a merge and no tool has run in a directory
-    /// since.
-    fn find_take_over(&self) -> Option<TakeOver> {
-        let mut without_files = HashSet::new();
-        let merge = self.record.find_newest(|step| match step.chunk() {
-            _ if step.stamp().branch != self.branch.id => Some(None),
-            Chunk::Merged(merged) if merged.strategy != Strategy::Aside => Some(Some(step.clone())),
-            // A call that got no directory failed, and its result has no tree.
-            Chunk::ToolResult(result) if result.outcome == Outcome::Failed && result.tree.is_none() => {
-                without_files.insert(result.call.clone());
-                None
-            }
-            Chunk::ToolStarted(started) if !without_files.remove(&started.call) => Some(None),
-            _ => None,
-        });
-        let merge = merge.flatten()?;
-        let [ours, theirs] = merge.parents() else { return None };
-        find_take_over(ours.step()?, theirs.step()?)
     }
 
     /// Returns the directories that this branch has a part in: those of the session's branches, or those of its own sandbox. Opens the
@@ -451,262 +415,4 @@ impl Session {
     pub(crate) async fn prepare_dir(&self) -> Result<Arc<BranchDir>> {
         self.with_dir(|_, dir| Ok(dir)).await
     }
-
-    /// Returns the part of a change that one of several parallel calls made: the tree with that part alone, and its effects.
-    ///
-    /// The given effects were collected whenever one of the calls ended, so they may name files that were temporary.
-    pub(crate) async fn changes_of_call(
-        &self,
-        before: Tree,
-        after: Tree,
-        effects: Vec<Effect>,
-    ) -> Result<(Tree, Vec<Effect>)> {
-        self.with_versions(move |session, versions| {
-            let tree = versions.with_changes(&before, &after, &effects)?;
-            let changes = all_changes(versions, &before, &tree, &effects)?;
-            session.sync_versions().map(|()| (tree, changes))
-        })
-        .await
-    }
-
-    /// Returns the changes from one tree to another, with the given effects on files that have no version.
-    pub(crate) async fn changes_between(&self, before: Tree, after: Tree, effects: Vec<Effect>) -> Result<Vec<Effect>> {
-        self.with_versions(move |_, versions| all_changes(versions, &before, &after, &effects)).await
-    }
-
-    /// Returns the changes that calls on this record made, if they were made in the directory of the session that this one works
-    /// within.
-    pub(crate) fn effects_in_this_directory(&self) -> Vec<Effect> {
-        if self.live.place.within.is_none() {
-            return Vec::new();
-        }
-        let steps = self.as_record().steps().into_iter();
-        // Changes that were observed between calls are those of others: of another sub-agent, or of the user.
-        let by_calls = steps.filter(|step| !matches!(step.chunk(), Chunk::Observed(_)));
-        by_calls.flat_map(|step| step.chunk().effects()).cloned().collect()
-    }
-
-    /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.
-    pub(crate) async fn observe(&mut self) -> Result<()> {
-        let seen = self.see_files().await?;
-        self.record_seen(seen);
-        Ok(())
-    }
-
-    /// Takes a snapshot, and returns the step to record, if the files are not as the record says.
-    pub(super) async fn see_files(&self) -> Result<SeenFiles> {
-        let unobserved = view::unobserved(&self.record);
-        let (since, calls) = unobserved.map_or((None, Vec::new()), |it| (it.since, it.calls));
-        let known = since.or_else(|| self.tree());
-        let policy = self.policy().cloned();
-        let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
-            branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
-        };
-        Ok(match Box::pin(self.with_files(observe)).await? {
-            Some(Some(observed)) => SeenFiles::Changed(observed.with_calls(calls)),
-            Some(None) => SeenFiles::AsRecorded,
-            None => SeenFiles::Unseen,
-        })
-    }
-
-    pub(super) fn record_seen(&mut self, seen: SeenFiles) {
-        match seen {
-            SeenFiles::Changed(observed) => _ = self.push(observed),
-            SeenFiles::AsRecorded => {}
-            SeenFiles::Unseen => self.record_unseen(),
-        }
-    }
-
-    /// Records the files that a session begins with, if its record has none: those of its directory, or those that the directory
-    /// of a fork will be made from. A replay records what was recorded.
-    pub(crate) async fn record_first_tree(&mut self) -> Result<()> {
-        if self.place().is_none() || self.tree().is_some() || view::unobserved(&self.record).is_some() {
-            return Ok(());
-        }
-        if let Some(replay) = self.replaying() {
-            let recorded = replay.next_look(self);
-            recorded.into_iter().for_each(|step| self.append_recorded(&step));
-            return Ok(());
-        }
-        if self.live.place.within.is_some() || self.is_guest() {
-            return Ok(());
-        }
-        if self.mirror().await?.is_some() {
-            // If a sandbox elsewhere cannot be forked, the tools of a fork report the error.
-            let is_own = self.opened_dirs().is_some_and(|dirs| dirs.is_of_fork());
-            let is_fork = placed_branch(&self.record) != Some(self.branch.id);
-            return if is_fork && !is_own { Ok(()) } else { self.observe().await };
-        }
-        let (session, policy) = (self.quiet(), self.policy().cloned());
-        let observe = move || {
-            let observed = session.with_dir_request(|dirs, request| dirs.observe_first(request, policy.as_ref()))?;
-            session.sync_versions().map(|()| observed)
-        };
-        let observed = run_blocking(observe).await.map_err(|error| error.with_session(self))?;
-        observed.into_iter().for_each(|observed| _ = self.push(observed));
-        Ok(())
-    }
-
-    /// Looks at the files if calls were started whose end was not observed, and records the state that they are in.
-    ///
-    /// Called before such a call is closed. If the directory is not there, the record goes on to say that it was not
-    /// observed.
-    pub(crate) async fn look(&mut self) -> Result<()> {
-        if view::unobserved(&self.record).is_none() {
-            return Ok(());
-        }
-        let observed = self.find_unrecorded(OutdatedFiles::New).await?;
-        observed.into_iter().for_each(|observed| _ = self.push(observed));
-        Ok(())
-    }
-
-    /// Returns the state of the files, if it is not the one on the record and can be seen.
-    pub(super) async fn find_unrecorded(&self, listed: OutdatedFiles) -> Result<Option<Observed>> {
-        if self.place().is_none() || self.is_guest() || self.replaying().is_some() {
-            return Ok(None);
-        }
-        let session = self.quiet();
-        let look = move || {
-            if session.branch_dirs()?.is_there() { session.changes_since_record(listed) } else { Ok(None) }
-        };
-        Box::pin(self.with_fetched_files(look)).await.map_err(|error| error.with_session(self))
-    }
-
-    /// Takes a snapshot after a tool may have changed files, and puts back those for which `refuse` returns a reason.
-    pub(crate) async fn changes_except(
-        &self,
-        is_approved: bool,
-        refuse: impl Fn(&Effect, &ChangedPaths<'_>) -> Option<String> + Send + 'static,
-    ) -> Result<CallChanges> {
-        let policy = self.policy().cloned();
-        let look = move |_: &BranchDirs, dir: Arc<BranchDir>| dir.changes_except(policy.as_ref(), is_approved, refuse);
-        let unseen = || CallChanges { put_back: PutBackReport::default(), changes: Ok(None) };
-        Ok(Box::pin(self.with_files(look)).await?.unwrap_or_else(unseen))
-    }
-
-    /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call
-    /// may have made some, or if nothing is known about the files. Blocks; creates and takes over nothing.
-    ///
-    /// The state is stored, and can be recorded.
-    pub(crate) fn changes_since_record(&self, listed: OutdatedFiles) -> Result<Option<Observed>> {
-        if let Some(session) = &self.live.place.within {
-            return session.changes_since_record(listed);
-        }
-        let branch_dirs = self.branch_dirs()?;
-        let (branch, record, secrets) = (self.branch.id, &self.record, self.secrets());
-        let request = DirRequest { branch, record, takes_over_from: None, secrets };
-        let observed = branch_dirs.changes_since_record(&request, listed)?;
-        if observed.is_some() {
-            branch_dirs.sync()?;
-        }
-        Ok(observed)
-    }
-
-    /// Returns the place of this session, if the other session has files in another place.
-    pub(super) fn place_after_merge(&self, theirs: &Session) -> Option<Place> {
-        let here = self.place()?;
-        let differs = theirs.place().map(|there| there != here && theirs.tree().is_some());
-        // Theirs is read after ours, and would void the place of ours.
-        let voids = || theirs.as_record().newest_first().any(Step::voids_earlier_decisions);
-        differs.unwrap_or_else(voids).then_some(here)
-    }
-
-    /// Merges the files of two sessions, and returns the step that records it.
-    pub(super) async fn merge_files(&self, theirs: &Session, strategy: Strategy) -> Result<Merged> {
-        let plain = Merged::from(strategy);
-        let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else { return Ok(plain) };
-        if strategy == Strategy::Aside {
-            return Ok(plain);
-        }
-        if let Some(replay) = self.replaying() {
-            return Ok(replay.recorded_merge(our_head.id(), their_head.id(), strategy).unwrap_or(plain));
-        }
-        let Some(their_tree) = theirs.tree() else { return Ok(plain) };
-        let base = lineage::merge_base(our_head, their_head).map(|step| Record::at(step.clone()));
-        let base_tree = base.as_ref().and_then(view::tree);
-        if base_tree.as_ref() == Some(&their_tree) {
-            return Ok(plain.with_tree(self.tree()));
-        }
-        self.require_own("merge files into it")?;
-        let theirs = theirs.quiet();
-        self.with_versions(move |ours, versions| ours.merge_trees(versions, &theirs, base_tree, their_tree, plain))
-            .await
-    }
-
-    /// Merges the trees of two sessions, and adds the result to the step that records it. Blocks.
-    fn merge_trees(
-        &self,
-        versions: &Versions,
-        theirs: &Session,
-        base_tree: Option<Tree>,
-        their_tree: Tree,
-        plain: Merged,
-    ) -> Result<Merged> {
-        // The first tree of theirs is the base if the two never had a tree in common, as when they worked in different places.
-        let their_first = || view::trees(theirs.as_record()).list.first().map(|first| first.tree.clone());
-        if self.place() != theirs.place() {
-            versions.take_from(&theirs.versions()?, &their_tree)?;
-            their_first().iter().try_for_each(|tree| versions.take_from(&theirs.versions()?, tree))?;
-        }
-        let Some(our_tree) = self.tree() else {
-            self.sync_versions()?;
-            return Ok(plain.with_tree(their_tree));
-        };
-        let base = base_tree
-            .filter(|_| self.place() == theirs.place())
-            .or_else(their_first)
-            .unwrap_or_else(|| our_tree.clone());
-        let (tree, conflicts) = versions.merge(&base, &our_tree, &their_tree)?;
-        let ours = versions.diff(Some(&our_tree), &tree)?;
-        let mut effects = versions.diff(Some(&their_tree), &tree)?;
-        effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
-        self.sync_versions()?;
-        Ok(plain.with_tree(tree).with_effects(effects).with_conflicts(conflicts))
-    }
-}
-
-/// Returns the changes from one tree to another by path, with the given effects on files that have no version.
-fn all_changes(versions: &Versions, before: &Tree, after: &Tree, effects: &[Effect]) -> Result<Vec<Effect>> {
-    let mut changes = versions::untracked(effects);
-    let tracked = versions.diff(Some(before), after)?;
-    let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
-    let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
-    changes.extend(tracked);
-    changes.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(changes)
-}
-
-/// Returns the branch whose directory a merged session may take over: the one that both sides forked from.
-fn find_take_over(ours: &Step, theirs: &Step) -> Option<TakeOver> {
-    let fork_point = fork_point(ours, theirs)?;
-    let branch = fork_point.stamp().branch;
-    let last = [ours, theirs].into_iter().find(|side| side.stamp().branch == branch).unwrap_or(&fork_point);
-    let tree = view::tree(&Record::at(last.clone()));
-    // If that branch never looked at its directory, the first fork of it that did found the files there.
-    let first_tree = |side: &Step| view::trees(&Record::at(side.clone())).list.first().map(|first| first.tree.clone());
-    Some((branch, tree.or_else(|| first_tree(ours)).or_else(|| first_tree(theirs))))
-}
-
-/// Returns the step where one side forked from the other, or both forked from a third branch.
-fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
-    let split = lineage::diff(ours, theirs);
-    let base = lineage::merge_base(ours, theirs)?;
-    let is_fork = |step: &Step| matches!(step.chunk(), Chunk::Forked(_));
-    // Forks made in different processes may begin with equal steps, which are then shared without being their parent's.
-    let are_twins = [&split.ours, &split.theirs].iter().all(|side| side.first().is_some_and(|step| !is_fork(step)));
-    if !are_twins {
-        return Some(base.clone());
-    }
-    let mut passed_fork = false;
-    Record::at(base.clone()).find_newest(|step| {
-        let found = passed_fork.then(|| step.clone());
-        passed_fork |= is_fork(step);
-        found
-    })
-}
-
-/// Returns true for chunks that record an observation of the workspace, or that it could not be observed.
-pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
-    matches!(chunk, Chunk::Observed(_) | Chunk::Restored(_) | Chunk::Checked(_) | Chunk::Placed(_))
-        || is_unseen_note(chunk)
 }

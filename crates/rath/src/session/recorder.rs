@@ -223,6 +223,8 @@ impl Session {
             self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
             self.make_versions_durable().await?;
         }
+        // A fork of a recorded session, which has no step of its own yet.
+        self.begin();
         self.durable().await?;
         Ok(self)
     }

@@ -57,13 +57,17 @@ impl Store {
     ///
     /// The fork is not recorded before [`Session::record`] is called.
     pub async fn fork(&self, branch: BranchId) -> Result<Resumed> {
-        let stored = self.read(branch).await?;
-        let session = stored.session.quiet();
-        session.with_fetched_files(move || Ok(Resumed::new(stored, None).forked())).await
+        self.read(branch).await?.fork().await
     }
 }
 
 impl StoredSession {
+    /// Opens the session as [`Store::fork`] does, without reading it again.
+    pub async fn fork(self) -> Result<Resumed> {
+        let session = self.session.quiet();
+        session.with_fetched_files(move || Ok(Resumed::new(self, None).forked())).await
+    }
+
     /// Reads a session. Blocks.
     pub(crate) fn read(store: &Store, branch: BranchId) -> Result<Self> {
         let stored = store.read_branch(branch)?;

@@ -56,6 +56,13 @@ impl Holder {
             && start_time(self.pid).is_none_or(|began| began != self.began)
     }
 
+    /// Returns true if it is an opening of this process.
+    pub fn is_this_process(&self) -> bool {
+        let here = Holder::this_process();
+        let process = |it: &Holder| (it.host.clone(), it.pid, it.boot.clone(), it.began.clone(), it.namespace.clone());
+        process(self) == process(&here)
+    }
+
     /// Returns the JSON that is stored.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and numbers are written as JSON")

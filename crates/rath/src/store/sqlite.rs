@@ -38,7 +38,7 @@ use rusqlite::Connection;
 use self::branch_row::BranchRow;
 use self::check::Pieces;
 use self::database_file::DatabaseFile;
-use self::loader::StepLoader;
+use self::loader::{CheckedRows, StepLoader};
 use self::prepared::PreparedWrite;
 use self::salvage::PageScan;
 use self::schema::{OpenMode, StoreConnection};
@@ -357,12 +357,13 @@ impl StoreBackend for Sqlite {
     }
 
     fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
+        let mut checked = CheckedRows::default();
         let (row, summary, damage) = self.read_transaction(|connection| {
             let row = BranchRow::find_or_scan(connection, branch)?.ok_or_else(|| self.no_such(branch))??;
-            let (summary, damage) = (row.summary(connection)?, check::branch(connection, &row)?);
+            let (summary, damage) = (row.summary(connection)?, check::branch(connection, &row, &mut checked)?);
             Ok((row, summary, damage))
         })?;
-        let head = StepLoader::new(&self.reader, rows, None).fetch(row.head, row.head_id);
+        let head = StepLoader::new(&self.reader, rows, None, checked).fetch(row.head, row.head_id);
         Ok(StoredBranch { summary, head, signature: row.signature, damage })
     }
 
@@ -389,7 +390,7 @@ impl StoreBackend for Sqlite {
         if heads.is_empty() {
             return Err(self.no_such(branch));
         }
-        let loader = StepLoader::new(&self.reader, rows, scan);
+        let loader = StepLoader::new(&self.reader, rows, scan, CheckedRows::default());
         Ok(heads.into_iter().filter_map(|(place, id)| loader.fetch(place, id)).collect())
     }
 

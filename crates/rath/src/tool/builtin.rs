@@ -14,22 +14,30 @@
 //! # }
 //! ```
 
+mod apply_patch;
+mod arguments;
 mod check;
 mod command;
 mod commit;
 mod edit_file;
 mod file_exists;
 mod list_files;
+mod nearest_paths;
 mod read_file;
 mod run_code;
 mod search_files;
 mod shell;
+mod similar;
 mod tree;
 mod write_file;
 
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
+pub use self::apply_patch::ApplyPatch;
+use self::apply_patch::Patch;
+pub(crate) use self::arguments::{AcceptedForms, is_added_by_update, is_update, written_paths};
+pub use self::arguments::{arguments_of, main_argument};
 pub use self::check::Check;
 pub use self::commit::Commit;
 pub use self::edit_file::EditFile;
@@ -55,14 +63,14 @@ pub fn read_only() -> Tools {
     Tools::default().tool(ReadFile).tool(ListFiles).tool(FileExists).tool(SearchFiles)
 }
 
-/// Returns the read-only tools and those that change files: `write_file` and `edit_file`.
+/// Returns the read-only tools and those that change files: `write_file`, `edit_file` and `apply_patch`.
 ///
 /// ```
 /// let tools = rath::tool::builtin::files();
 /// assert!(tools.names().any(|name| name == "write_file"));
 /// ```
 pub fn files() -> Tools {
-    read_only().tool(WriteFile).tool(EditFile)
+    read_only().tool(WriteFile).tool(EditFile).tool(ApplyPatch)
 }
 
 /// Returns all tools: those for files, and `shell`, `run_code`, `check` and `commit`, which run commands.

@@ -26,6 +26,15 @@ impl ArgumentChecker {
 
     /// Says which fields are wrong, what was wanted there and what was found.
     pub(crate) fn arguments(&self, arguments: &Value) -> Result<(), String> {
+        self.renamed_arguments(arguments, &|_| None)
+    }
+
+    /// Checks arguments of which a call gave some under other names: `as_given` returns the name that it gave a field.
+    pub(super) fn renamed_arguments(
+        &self,
+        arguments: &Value,
+        as_given: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<(), String> {
         let violations = match self.0.check(arguments) {
             Ok(()) => return Ok(()),
             Err(CheckError::Violations(violations)) => violations,
@@ -33,7 +42,8 @@ impl ArgumentChecker {
                 return Err("the schema takes too long to check these arguments against".to_owned());
             }
         };
-        let mut wrong: Vec<_> = violations.iter().take(NAMED_MOST).map(mistake).collect();
+        let mut wrong: Vec<_> =
+            violations.iter().take(NAMED_MOST).map(|violation| mistake(violation, as_given)).collect();
         let more = violations.len() - wrong.len();
         if more > 0 {
             wrong.push(format!("and {more} more"));
@@ -52,8 +62,9 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// One mistake: which field, what was wanted, what was found.
-fn mistake(violation: &Violation) -> String {
+fn mistake(violation: &Violation, as_given: &dyn Fn(&str) -> Option<String>) -> String {
     let Violation { path, found, kind } = violation;
+    let path = &given_path(path, as_given);
     match kind {
         ViolationKind::Missing(field) => format!("`{}`: it is missing", join(path, field)),
         ViolationKind::Unknown(fields) => {
@@ -62,11 +73,17 @@ fn mistake(violation: &Violation) -> String {
         }
         ViolationKind::Wanted(wanted) => format!("{}: wanted {wanted}, found {found}", name(path)),
         ViolationKind::Forms(forms) => {
-            let forms = forms.iter().map(mistake).collect::<Vec<_>>().join(", or ");
+            let forms = forms.iter().map(|form| mistake(form, as_given)).collect::<Vec<_>>().join(", or ");
             let forms = if forms.is_empty() { forms } else { format!(" ({forms})") };
             format!("{}: wanted one of several forms, found {found}{forms}", name(path))
         }
     }
+}
+
+/// Returns the path to a field as the call named it, such as `files[1]` for `paths[1]`.
+fn given_path(path: &str, as_given: &dyn Fn(&str) -> Option<String>) -> String {
+    let (field, below) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    as_given(field).map_or_else(|| path.to_owned(), |given| given + below)
 }
 
 fn join(path: &str, name: &str) -> String {

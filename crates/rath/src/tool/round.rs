@@ -20,6 +20,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult, Tree};
 use rath_record::turn::{PendingCall, Progress};
 use rath_record::{CallId, Text};
+use tracing::{Instrument, Span};
 
 use self::decided_paths::DecidedPaths;
 use self::files::{FileChanges, RoundFiles, Wake};
@@ -33,7 +34,7 @@ use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::policy::ActivePolicy;
 use crate::sandbox::Root;
-use crate::session::{Error, EventKind, PutBackReport, Result, Session, stop_reason, within_limits};
+use crate::session::{Error, EventKind, PutBackReport, Result, Session, spans, stop_reason, within_limits};
 
 /// The tools of an agent, and the number of calls that may run at once.
 pub(crate) struct Toolbox<'a> {
@@ -110,7 +111,8 @@ async fn make_calls(
             session.durable().await?;
         }
         for (nth, ready, cx) in started {
-            running.push(make_call(nth, ready, cx));
+            let span = round.span_of(nth);
+            running.push(Box::pin(make_call(nth, ready, cx).instrument(span)));
         }
         if running.is_empty() && !round.files.wants_turn {
             if round.has_unappended() {
@@ -212,6 +214,7 @@ enum CallState {
     },
     Running {
         cx: Arc<ToolCx>,
+        span: Span,
         nature: Nature,
         /// True if the call does nothing itself but run workflows.
         runs_workflows: bool,
@@ -324,6 +327,7 @@ impl Round {
                     let cx = ready.context(session, &slot.call, paused, Some(&self.files.turn));
                     let state = CallState::Running {
                         cx: cx.clone(),
+                        span: spans::tool_span(session, &slot.call),
                         nature: ready.nature.clone(),
                         runs_workflows: ready.runs_workflows(),
                         touches: resolved,
@@ -385,7 +389,7 @@ impl Round {
 
     fn finish(&mut self, session: &Session, nth: usize, end: CallEnd, is_observed: bool) {
         let slot = &mut self.slots[nth];
-        let CallState::Running { cx, touches, nature, effects, put_back, .. } =
+        let CallState::Running { cx, span, touches, nature, effects, put_back, .. } =
             std::mem::replace(&mut slot.state, CallState::Appended)
         else {
             return;
@@ -407,6 +411,7 @@ impl Round {
         self.changes += u64::from(!touches.is_empty());
         cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
+        spans::record_call(&span, outcome.outcome, || cut_text(outcome.text.clone(), outcome.limit, session).0);
         if !is_observed {
             slot.state = CallState::Unobserved { outcome, cx: Some(cx), put_back };
             return;
@@ -428,6 +433,14 @@ impl Round {
             self.appended += 1;
         }
         Ok(())
+    }
+
+    /// Returns the span of a running call.
+    fn span_of(&self, nth: usize) -> Span {
+        match &self.slots[nth].state {
+            CallState::Running { span, .. } => span.clone(),
+            _ => Span::none(),
+        }
     }
 
     /// Returns true if a call has ended whose result could be appended now.
@@ -471,11 +484,12 @@ impl Round {
             self.assign_changes(session, nth).await?;
         }
         for slot in &mut self.slots[self.appended..] {
-            if let CallState::Running { cx, nature: Nature::Effectful, effects, put_back, .. } = &mut slot.state {
+            if let CallState::Running { cx, span, nature: Nature::Effectful, effects, put_back, .. } = &mut slot.state {
                 let (cx, put_back) = (cx.clone(), std::mem::take(put_back));
                 let changes = self.files.changes(std::mem::take(effects));
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
                 let outcome = CallOutcome::new(Outcome::Cancelled, WHY);
+                spans::record_call(span, outcome.outcome, || outcome.text.as_str().into());
                 slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
             }
             match slot.state {
@@ -532,9 +546,7 @@ impl CallSlot {
         let tool = &self.call.tool;
         let mut lines: Vec<String> = put_back.describe().collect();
         if let Some(outcome) = outcome {
-            let text = std::mem::take(&mut outcome.text);
-            let text = session.secrets().hide(&text).unwrap_or(text);
-            let (output, _) = truncate(text, outcome.limit);
+            let (output, _) = cut_text(std::mem::take(&mut outcome.text), outcome.limit, session);
             let output = output.as_str().unwrap_or_default();
             lines =
                 vec![format!("{tool} ended, but the changes that it made could not be read. Its output:\n{output}")];
@@ -571,9 +583,7 @@ impl CallSlot {
         work.iter().for_each(|work| session.keep_aside(work));
         let tree = changes.as_ref().map(|changes| &changes.tree);
         cx.iter().for_each(|cx| push_reports(session, cx, tree));
-        // Secrets are removed before the text is cut: half a key would not be recognised.
-        let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
-        let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
+        let (output, whole) = cut_text(outcome.text, outcome.limit, session);
         let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
         let paths = |files: Vec<(String, String)>| files.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
         let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output)
@@ -591,6 +601,13 @@ impl CallSlot {
         });
         Ok(visibility)
     }
+}
+
+/// Returns the part of an output that a model is shown, and the whole output if that is longer.
+///
+/// Secrets are removed before the text is cut: half a key would not be recognised.
+fn cut_text(text: String, limit: usize, session: &Session) -> (Text, Option<Text>) {
+    truncate(session.secrets().hide(&text).unwrap_or(text), limit)
 }
 
 /// Appends the checks and the notes of a call. A check saw a tree if that is the one after the call too: otherwise it may have seen some

@@ -21,7 +21,7 @@ fn origin(line: &Line) -> String {
 
 /// Returns an agent that lets another one write `a.txt`, then answers.
 fn delegating() -> Agent {
-    let write = r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "text": "by the helper\n"}}]}"#;
+    let write = r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "by the helper\n"}}]}"#;
     let helper = Agent::new("Help.", &script([write, r#"{"text": "written"}"#])).tool(WriteFile);
     let ask = r#"{"calls": [{"name": "help", "arguments": {"task": "write a.txt"}}]}"#;
     Agent::new("Work.", &script([ask, r#"{"text": "done"}"#])).delegate("help", helper)

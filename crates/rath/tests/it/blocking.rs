@@ -136,12 +136,12 @@ fn files_of_a_session_are_touched_on_the_blocking_pool() {
         let session = Session::user("go").to(Sandbox::local(OWN_DIRECTORY));
         let rounds: &[&[_]] = &[
             &[
-                ("write_file", json!({"path": "a.txt", "text": "one\n"})),
-                ("write_file", json!({"path": "b.txt", "text": "two\n"})),
+                ("write_file", json!({"path": "a.txt", "content": "one\n"})),
+                ("write_file", json!({"path": "b.txt", "content": "two\n"})),
                 ("read_file", json!({"path": "trip.txt"})),
             ],
             &[
-                ("edit_file", json!({"path": "trip.txt", "old": "train", "new": "bus"})),
+                ("edit_file", json!({"path": "trip.txt", "old_string": "train", "new_string": "bus"})),
                 ("search_files", json!({"pattern": "main"})),
                 ("list_files", json!({"path": "."})),
                 ("file_exists", json!({"path": "src/main.rs"})),
@@ -210,7 +210,7 @@ fn a_store_is_touched_on_the_blocking_pool_and_its_own_thread() {
         let traffic = tell(project.path(), || async {
             let store = Store::open(uri).await?;
             let session = Session::user("go").to(Sandbox::local(OWN_DIRECTORY)).record(&store).await?;
-            let agent = worker(&[&[("write_file", json!({"path": "a.txt", "text": "one\n"}))]]);
+            let agent = worker(&[&[("write_file", json!({"path": "a.txt", "content": "one\n"}))]]);
             let session = agent.run(session).await?;
             assert_good(&session);
             let (id, head, long) = (session.id(), session.head().expect("a step").id(), "long ".repeat(30_000));

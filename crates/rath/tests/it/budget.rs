@@ -42,19 +42,19 @@ fn check(budget: Budget, answered: u32, expected: Expect) {
 
 #[test]
 fn every_limit_stops_before_the_call() {
-    check(Budget::new().turns(3), 3, expect!["the budget allows 3 turns: used: 3"]);
+    check(Budget::new().turns(3), 3, expect!["the budget of 3 turns is used up"]);
     check(
         Budget::new().tokens(350),
         2,
-        expect!["the budget allows 350 tokens: used: 300, and this call sends about 65"],
+        expect!["300 of the budget's 350 tokens are used, and the next request has about 65"],
     );
     check(
         Budget::new().money(Money::dollars(0.45)),
         2,
-        expect!["the budget allows $0.45: used: $0.40, and this call sends for $0.065"],
+        expect!["$0.40 of the budget of $0.45 is used, and the next request costs $0.065"],
     );
-    check(Budget::new().time(Duration::ZERO), 0, expect!["the budget allows 0ns, and they are over"]);
-    check(Budget::new().turns(0), 0, expect!["the budget allows 0 turns: used: 0"]);
+    check(Budget::new().time(Duration::ZERO), 0, expect!["the time of the budget is over: 0ns"]);
+    check(Budget::new().turns(0), 0, expect!["the budget of 0 turns is used up"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{block_on, script};
 
 /// Creates a workspace with these files.
-fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
+pub(crate) fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     for (path, text) in files {
         let path = folder.path().join(path);
@@ -22,7 +22,7 @@ fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
 }
 
 /// Makes these calls one after the other, and returns the results that the model reads.
-fn transcript(folder: &Path, calls: &[(&str, Value)]) -> String {
+pub(crate) fn transcript(folder: &Path, calls: &[(&str, Value)]) -> String {
     let place = Sandbox::local(folder);
     let turn =
         |(name, arguments): &(&str, Value)| json!({"calls": [{"name": name, "arguments": arguments}]}).to_string();
@@ -38,7 +38,7 @@ fn transcript(folder: &Path, calls: &[(&str, Value)]) -> String {
     told
 }
 
-fn check(folder: &Path, calls: &[(&str, Value)], expected: Expect) {
+pub(crate) fn check(folder: &Path, calls: &[(&str, Value)], expected: Expect) {
     expected.assert_eq(&transcript(folder, calls));
 }
 
@@ -47,15 +47,18 @@ fn the_specification_of_each_tool() {
     let provider = script([r#"{"text": "done"}"#]);
     let names = |tools: rath::tool::Tools| tools.names().map(str::to_owned).collect::<Vec<_>>().join(" ");
     expect!["read_file list_files file_exists search_files"].assert_eq(&names(builtin::read_only()));
-    expect!["read_file list_files file_exists search_files write_file edit_file"].assert_eq(&names(builtin::files()));
-    expect!["read_file list_files file_exists search_files write_file edit_file shell run_code check commit"]
-        .assert_eq(&names(builtin::all()));
+    expect!["read_file list_files file_exists search_files write_file edit_file apply_patch"]
+        .assert_eq(&names(builtin::files()));
+    expect![
+        "read_file list_files file_exists search_files write_file edit_file apply_patch shell run_code check commit"
+    ]
+    .assert_eq(&names(builtin::all()));
     let agent = Agent::new("Go.", &provider).tools(builtin::all());
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
     let (_, told) = view::instructions(session.as_record()).expect("instructions");
     // Their tokens are paid for with every request.
     let bytes: usize = told.tools.iter().map(|tool| tool.description.len() + tool.parameters.as_str().len()).sum();
-    assert!(bytes < 6_000, "{bytes} bytes");
+    assert!(bytes < 7_000, "{bytes} bytes");
     let nothing = json!({});
     assert_eq!(builtin::SearchFiles.nature(&nothing), Nature::ReadOnly);
     assert_eq!(builtin::WriteFile.nature(&nothing), Nature::Idempotent { key: None });
@@ -64,12 +67,45 @@ fn the_specification_of_each_tool() {
 }
 
 #[test]
+fn the_guide_has_the_arguments_of_each_tool() {
+    let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/agents.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let arguments = |spec: &rath::chunk::ToolSpec| {
+        let schema: Value = serde_json::from_str(spec.parameters.as_str()).expect("JSON");
+        let is_required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|it| it == name));
+        let name = |name: &String| match is_required(name) {
+            true => format!("`{name}`"),
+            false => format!("`[{name}]`"),
+        };
+        let mut names: Vec<_> = schema["properties"].as_object().expect("an object").keys().map(name).collect();
+        names.sort();
+        names
+    };
+    let rows = guide.lines().filter(|line| line.starts_with('|')).map(|line| line.split('|').map(str::trim).collect());
+    let rows: Vec<Vec<&str>> = rows.collect();
+    let known: Vec<_> = builtin::all()
+        .specs()
+        .map(|spec| {
+            let named = format!("`{}`", spec.name);
+            let row = rows.iter().find(|row| row.get(2) == Some(&named.as_str()) && row.len() == 6);
+            let row = row.unwrap_or_else(|| panic!("the guide has no row for {named}"));
+            let mut told: Vec<_> = row[3].split(", ").map(str::to_owned).collect();
+            told.sort();
+            assert_eq!(told, arguments(spec), "{named}");
+            named
+        })
+        .collect();
+    let table = rows.iter().filter(|row| row.len() == 6 && row[2].starts_with('`')).map(|row| row[2]);
+    assert_eq!(table.collect::<Vec<_>>(), known, "the order of the sets");
+}
+
+#[test]
 fn a_file_is_read_whole_or_in_lines() {
     let folder = workspace(&[("a", "one\ntwo\nthree\n"), ("open", "one\ntwo"), ("empty", ""), ("crlf", "a\r\nb\r\n")]);
     std::fs::write(folder.path().join("latin"), b"gr\xfc\xdfe").expect("a file");
     let read = |path: &str| ("read_file", json!({"path": path}));
     let lines =
-        |path: &str, from: u64, lines: u64| ("read_file", json!({"path": path, "from_line": from, "lines": lines}));
+        |path: &str, from: u64, lines: u64| ("read_file", json!({"path": path, "offset": from, "limit": lines}));
     check(
         folder.path(),
         &[
@@ -87,9 +123,9 @@ fn a_file_is_read_whole_or_in_lines() {
             lines("empty", 1, 1),
             lines("empty", 2, 1),
             lines("latin", 1, 1),
-            ("read_file", json!({"path": "a", "from_line": 3})),
-            ("read_file", json!({"path": "a", "lines": 2})),
-            ("read_file", json!({"path": "a", "from_line": 0})),
+            ("read_file", json!({"path": "a", "offset": 3})),
+            ("read_file", json!({"path": "a", "limit": 2})),
+            ("read_file", json!({"path": "a", "offset": 0})),
         ],
         expect![[r#"
             Ok: one
@@ -130,7 +166,7 @@ fn a_file_is_read_whole_or_in_lines() {
             one
             two
 
-            BadArguments: bad arguments: `from_line`: wanted at least 1, found 0
+            BadArguments: bad arguments: `offset`: wanted at least 1, found 0
         "#]],
     );
 }
@@ -147,45 +183,46 @@ fn a_file_of_any_length_is_read_in_parts() {
         folder.path(),
         &[
             ("read_file", json!({"path": "long"})),
-            ("read_file", json!({"path": "long", "from_line": 20_000, "lines": 5})),
-            ("read_file", json!({"path": "wide", "from_line": 3})),
+            ("read_file", json!({"path": "long", "offset": 20_000, "limit": 5})),
+            ("read_file", json!({"path": "wide", "offset": 3})),
             ("read_file", json!({"path": "huge"})),
-            ("read_file", json!({"path": "huge", "from_line": 2, "lines": 1})),
+            ("read_file", json!({"path": "huge", "offset": 2, "limit": 1})),
         ],
         expect![[r#"
-            Failed: failed: cannot read `long`: it has 2000000 bytes, and at most 1048576 are read at once; give `from_line` and `lines`
+            Failed: failed: cannot read `long`: it has 2000000 bytes, and at most 1048576 are read at once; give `offset` and `limit`
             Ok: [line 20000 of 20000]
             xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
 
             Ok: [line 3 of 3]
             b
 
-            Failed: failed: cannot read `huge`: it has 1099511627776 bytes, and at most 1048576 are read at once; give `from_line` and `lines`
+            Failed: failed: cannot read `huge`: it has 1099511627776 bytes, and at most 1048576 are read at once; give `offset` and `limit`
             Failed: failed: cannot read `huge`: it has 1 line in its first 268435456 bytes, and no line 2
         "#]],
     );
-    let long = transcript(folder.path(), &[("read_file", json!({"path": "long", "from_line": 3}))]);
+    let long = transcript(folder.path(), &[("read_file", json!({"path": "long", "offset": 3}))]);
     assert!(long.starts_with("Ok: [lines 3 to 10487 of 20000, as many as are read at once]\nxxx"), "{}", &long[..99]);
-    let wide = transcript(folder.path(), &[("read_file", json!({"path": "wide", "from_line": 2}))]);
+    let wide = transcript(folder.path(), &[("read_file", json!({"path": "wide", "offset": 2}))]);
     assert!(wide.starts_with("Ok: [line 2 of 3, its beginning: the line is longer"), "{}", &wide[..99]);
 }
 
 #[test]
 fn a_file_is_written_edited_and_looked_for() {
     let folder = workspace(&[("a", "one\ntwo\ntwo\n"), ("crlf", "a\r\nb\r\n")]);
-    let edit = |path: &str, old: &str, new: &str| ("edit_file", json!({"path": path, "old": old, "new": new}));
+    let edit =
+        |path: &str, old: &str, new: &str| ("edit_file", json!({"path": path, "old_string": old, "new_string": new}));
     check(
         folder.path(),
         &[
-            ("write_file", json!({"path": "new/dir/file", "text": "hello\n"})),
+            ("write_file", json!({"path": "new/dir/file", "content": "hello\n"})),
             ("file_exists", json!({"path": "new/dir/file"})),
             ("file_exists", json!({"path": "new"})),
             ("file_exists", json!({"path": "none"})),
             ("file_exists", json!({"path": "a/none"})),
-            ("write_file", json!({"path": "new", "text": ""})),
-            ("write_file", json!({"path": "a/b", "text": ""})),
+            ("write_file", json!({"path": "new", "content": ""})),
+            ("write_file", json!({"path": "a/b", "content": ""})),
             edit("a", "two", "2"),
-            ("edit_file", json!({"path": "a", "old": "two", "new": "2", "all": true})),
+            ("edit_file", json!({"path": "a", "old_string": "two", "new_string": "2", "replace_all": true})),
             edit("a", "one\n  2", "x"),
             edit("crlf", "a\nb\n", "x\ny\nz\n"),
             edit("none", "a", "b"),
@@ -201,16 +238,16 @@ fn a_file_is_written_edited_and_looked_for() {
             Ok: no
             Failed: failed: cannot write `new`: it is a directory
             Failed: failed: cannot write `a/b`: it is not a directory
-            Failed: failed: cannot edit `a`: `old` is there 2 times, in lines 2 and 3; add lines around it, or set `all`
+            Failed: failed: cannot edit `a`: `old_string` is there 2 times, in lines 2 and 3; add lines around it, or set `replace_all`
             Ok: replaced it 2 times, in lines 2 and 3
-            Failed: failed: cannot edit `a`: `old` is not there; lines 1 to 2 are the same but for white space:
+            Failed: failed: cannot edit `a`: `old_string` is not there; lines 1 to 2 are the same but for white space: line 2 begins with no white space, and with 2 spaces in `old_string`:
             one
             2
             Ok: replaced it in line 1
             Failed: failed: cannot read `none`: there is no such file
             Failed: failed: cannot read `new`: it is a directory
-            BadArguments: bad arguments: `old`: wanted at least 1 character, found a string: ""
-            Failed: failed: cannot edit `a`: `old` and `new` are the same
+            BadArguments: bad arguments: `old_string`: wanted at least 1 character, found a string: ""
+            Failed: failed: cannot edit `a`: `old_string` and `new_string` are the same
         "#]],
     );
     let left = |path: &str| std::fs::read_to_string(folder.path().join(path)).expect("a file");

@@ -185,7 +185,8 @@ fn a_signed_file_cannot_be_given_another_content() {
                 let withheld = Some(Digest::compute(step.json().as_bytes()));
                 let stored = StoredChunk { chunk: chunk.clone(), json, withheld };
                 let parents = Parents::One(step.parents()[0].clone());
-                Step::from_store(parents, stored, step.stamp().clone(), &step.encode_totals()).expect("a step")
+                Step::from_store(step.id(), parents, stored, step.stamp().clone(), &step.encode_totals())
+                    .expect("a step")
             }
         };
         let signature = contents.signatures.get(&(step.stamp().branch, step.id())).copied();

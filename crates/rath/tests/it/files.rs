@@ -221,6 +221,7 @@ fn every_line_knows_the_call_that_wrote_it() {
             Origin::Before => "before".to_owned(),
             Origin::Outside => "outside".to_owned(),
             Origin::Merge => "merge".to_owned(),
+            Origin::Forgotten => "forgotten".to_owned(),
             Origin::InDoubt(calls) => format!("{calls:?} or others"),
             Origin::Call(author) => {
                 assert!(author.request.is_some() && author.by.is_some());
@@ -419,7 +420,8 @@ fn a_file_that_a_person_changes_while_a_call_runs_is_not_the_calls() {
         tool_result: +shell.txt
     "#]]
     .assert_eq(&effects(&session));
-    let write = json!({"calls": [{"name": "write_file", "arguments": {"path": "w.txt", "text": "w\n"}}]}).to_string();
+    let write =
+        json!({"calls": [{"name": "write_file", "arguments": {"path": "w.txt", "content": "w\n"}}]}).to_string();
     let agent = Agent::new("Work.", &script([write.as_str(), r#"{"text": "done"}"#])).tool(WriteFile);
     let mut session = session;
     session.push(Chunk::user("go on"));
@@ -558,9 +560,12 @@ fn a_killed_merge_writes_nothing_over_a_conflict_and_is_finished_when_the_confli
     let store = block_on(Store::open(&uri)).expect("a store");
     let resume = || block_on(store.resume(id)).expect("a session").complete().expect("nothing else has changed");
     for _ in 0..2 {
-        let session = work(resume(), &[&["echo e > e.txt"]]);
-        let refusal = "failed: `b.txt` was changed in the directory meanwhile";
-        assert!(log(&session).contains(refusal), "{}", log(&session));
+        // No model is asked.
+        let mut session = resume();
+        session.push(Chunk::user("go on"));
+        let error = block_on(worker(&[&["echo e > e.txt"]]).run(session));
+        let error = error.expect_err("a conflict");
+        assert!(error.message().starts_with("`b.txt` was changed in the directory meanwhile"), "{error}");
         assert_eq!(files(folder.path()), "a.txt: 2|\nb.txt: mine|\nc.txt: 1|\nd.txt: d|");
         assert!(!folder.path().join(".rath/work").join(id.to_string()).exists());
     }
@@ -569,4 +574,56 @@ fn a_killed_merge_writes_nothing_over_a_conflict_and_is_finished_when_the_confli
     work(resume(), &[&["echo e > e.txt"]]);
     assert_eq!(files(folder.path()), "a.txt: 2|\nb.txt: 2|\nc.txt: 2|\nd.txt: d|\ne.txt: e|\nf.txt: mine|");
     assert!(!folder.path().join(".rath/workspace/updates/root").exists());
+}
+
+#[test]
+fn a_check_on_a_link_depends_on_the_file_that_it_leads_to() {
+    let link = |target: &str, path: &Path| std::os::unix::fs::symlink(target, path);
+    for (input, changed) in
+        [("link", "data/a.txt"), ("src", "data/a.txt"), ("way/a.txt", "data/a.txt"), ("link", "way")]
+    {
+        let folder = folder(&[("data/a.txt", "1\n"), ("src/main.txt", "1\n"), ("other.txt", "1\n")]);
+        link("way/a.txt", &folder.path().join("link")).expect("a link");
+        link("data", &folder.path().join("way")).expect("a link");
+        link("../link", &folder.path().join("src/own")).expect("a link");
+        let mut session = work(placed(&folder), &[&["true"]]);
+        assert_eq!(block_on(session.check("true", &[input.to_owned()])).expect("it ran"), Verdict::Passed);
+        put(folder.path(), "other.txt", "2\n");
+        block_on(session.require_check("true")).expect("it does not depend on that");
+        if changed == "way" {
+            std::fs::remove_file(folder.path().join("way")).expect("removed");
+            link("src", &folder.path().join("way")).expect("a link");
+        } else {
+            put(folder.path(), changed, "2\n");
+        }
+        block_on(session.require_check("true")).expect_err("the file is another one");
+    }
+}
+
+#[test]
+fn a_check_on_a_link_to_a_file_that_is_not_compared_is_refused() {
+    let folder = folder(&[(".gitignore", "*.log\n"), ("x.log", "1\n")]);
+    for (name, target) in [("ignored", "x.log"), ("outside", "/etc/passwd"), ("above", "../x"), ("loop", "loop")] {
+        std::os::unix::fs::symlink(target, folder.path().join(name)).expect("a link");
+    }
+    let mut session = work(placed(&folder), &[&["true"]]);
+    for name in ["ignored", "outside", "above", "loop"] {
+        let error = block_on(session.check("true", &[name.to_owned()])).expect_err("nothing would be compared");
+        assert!(error.message().contains("not compared"), "{}", error.message());
+    }
+}
+
+#[test]
+fn a_check_during_which_a_file_changed_and_changed_back_does_not_hold() {
+    for (inputs, holds) in [(&[][..], false), (&["a.txt"], false), (&["b.txt"], true)] {
+        let folder = folder(&[("a.txt", "1\n"), ("b.txt", "1\n")]);
+        let mut session = work(placed(&folder), &[&["true"]]);
+        let inputs: Vec<_> = inputs.iter().map(|input| (*input).to_owned()).collect();
+        let command = "echo 2 > a.txt; echo 1 > a.txt";
+        assert_eq!(block_on(session.check(command, &inputs)).expect("it ran"), Verdict::Passed);
+        assert_eq!(block_on(session.require_check(command)).is_ok(), holds, "{inputs:?}");
+        // One that changes nothing holds.
+        assert_eq!(block_on(session.check("true", &inputs)).expect("it ran"), Verdict::Passed);
+        block_on(session.require_check("true")).expect("nothing changed");
+    }
 }

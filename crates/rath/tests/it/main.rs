@@ -1,5 +1,7 @@
 //! The promises of a session.
 
+#[cfg(unix)]
+mod apply_patch;
 #[cfg(target_os = "linux")]
 mod aside;
 mod blocking;
@@ -35,6 +37,8 @@ mod laws;
 mod links;
 mod memory;
 mod memory_vectors;
+#[cfg(unix)]
+mod old_arguments;
 mod openrath;
 #[cfg(unix)]
 mod own_sandbox;
@@ -55,7 +59,10 @@ mod session;
 mod shape;
 #[cfg(target_os = "linux")]
 mod shared_dirs;
+mod spans;
 mod store;
 mod support;
 mod tool;
+#[cfg(target_os = "linux")]
+mod unreadable;
 mod wire;

@@ -217,6 +217,37 @@ fn a_fork_does_not_find_later_notes_of_the_other_branch() {
     });
 }
 
+/// A session without a step has no branch that it began with, and its fork has no other steps than its own.
+#[test]
+fn a_fork_of_an_empty_session_recalls_what_was_known_and_its_own_notes() {
+    block_on(async {
+        let memory = Memory::in_process("notes");
+        let agent = agent(&memory);
+        let mut other = Session::user("The gate is red.");
+        agent.commit(&mut other).await.expect("committed");
+        let mut fork = Session::empty().fork();
+        let texts = |found: Vec<rath::chunk::RecalledEntry>| {
+            let mut texts: Vec<String> = found.iter().map(|entry| entry.text.to_string()).collect();
+            texts.sort();
+            texts
+        };
+        let query = agent.memory_query(&fork, "gate").expect("a question");
+        assert_eq!(memory.recall(query).await.expect("an answer").len(), 1);
+        let found = agent.recall(&mut fork, "Which gate?").await.expect("an answer");
+        assert_eq!(texts(found), ["The gate is red."]);
+        agent.remember(&mut fork, "The small gate is blue.").await.expect("remembered");
+        agent.commit(&mut fork).await.expect("committed");
+        // With nothing to fork from, it is a session of its own, and knows what others write later.
+        let mut later = Session::user("The gate is green now.");
+        agent.commit(&mut later).await.expect("committed");
+        let query = agent.memory_query(&fork, "gate").expect("a question");
+        let found = memory.recall(query).await.expect("an answer");
+        let mut found: Vec<String> = found.into_iter().map(|hit| hit.note.text).collect();
+        found.sort();
+        assert_eq!(found, ["The gate is green now.", "The gate is red.", "The small gate is blue."]);
+    });
+}
+
 /// One line of work in a random program: a session, and the facts that a recall on it may find.
 #[derive(Clone)]
 struct Line {

@@ -149,3 +149,44 @@ fn a_model_that_changes_its_vectors_or_hangs_does_not_stop_an_answer() {
         }
     });
 }
+
+/// A note may be older than the variable that makes a text of it a secret.
+#[test]
+fn no_secret_of_a_note_or_a_question_reaches_the_model_for_vectors() {
+    let folder = folder(&[]);
+    block_on(async {
+        let server = TestServer::start(|_, request| vectors_reply(&request.body)).await;
+        let directory = folder.path().join("m");
+        let words = Memory::open(&format!("local:{}", directory.display())).await.expect("a memory");
+        // It is cut in the middle of the secret.
+        let long = format!("{} correct-horse-battery", "x".repeat(1_990));
+        let key = format!("sk-ant-api03-{}", "Ab1".repeat(30));
+        for text in ["The key is correct-horse-battery.", &long, &format!("Another key is {key}.")] {
+            words.remember(Note::new(text).said_by("correct-horse-battery")).await.expect("written");
+        }
+        let mut secrets = Secrets::default();
+        let _ = secrets.add("DOOR_KEY", "correct-horse-battery");
+        let model = OpenAi::new("m").base_url(&format!("{}/v1", server.url)).expect("a URL");
+        let memory = LocalMemory::open(directory.to_str().expect("text")).await.expect("a memory");
+        let memory = memory.embedder(model.embedder().retry(Retry::never())).hide(&secrets);
+        assert_eq!(memory.add_vectors().await.expect("vectors"), 3);
+        Memory::new(memory).recall("Is correct-horse-battery the key?").await.expect("an answer");
+        let sent: String = server.requests().iter().map(|request| request.body.clone()).collect();
+        assert!(!sent.contains("correct") && !sent.contains("sk-ant"), "{sent}");
+        assert_eq!(sent.matches("[secret DOOR_KEY]").count(), 5, "{sent}");
+    });
+}
+
+#[test]
+fn a_model_for_vectors_that_hangs_is_named_when_its_time_is_over() {
+    let folder = folder(&[]);
+    block_on(async {
+        let server = TestServer::start(|_, request| vectors_reply(&request.body).then(AfterBody::Hang)).await;
+        let model = OpenAi::new("m").base_url(&format!("{}/v1", server.url)).expect("a URL");
+        let memory = LocalMemory::open(folder.path().join("m").to_str().expect("text")).await.expect("a memory");
+        let memory = memory.embedder(model.embedder()).vector_timeout(Duration::from_millis(200));
+        let error = memory.add_vectors().await.expect_err("it hangs");
+        assert_eq!(error.message(), "the model for vectors openai:m did not answer within 200ms");
+        assert!(error.hint().is_some_and(|hint| hint.contains("OPENAI_BASE_URL")), "{error:?}");
+    });
+}

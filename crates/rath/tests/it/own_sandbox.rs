@@ -70,7 +70,7 @@ fn agent<T: AsRef<str>>(turns: impl IntoIterator<Item = T>) -> Agent {
 }
 
 const WRITE: [&str; 2] = [
-    r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "text": "one\n"}}]}"#,
+    r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "one\n"}}]}"#,
     r#"{"text": "written"}"#,
 ];
 const READ: [&str; 2] =

@@ -183,8 +183,8 @@ fn a_person_is_asked_and_a_rule_that_the_person_gives_holds_for_the_session() {
         ("shell", r#"{"command": "echo other"}"#),
         ("pay", r#"{"to": "Ann"}"#),
         ("pay", r#"{"to": "Ann"}"#),
-        ("write_file", r#"{"path": "a", "text": "x"}"#),
-        ("edit_file", r#"{"path": "secret.txt", "old": "secret", "new": "x"}"#),
+        ("write_file", r#"{"path": "a", "content": "x"}"#),
+        ("edit_file", r#"{"path": "secret.txt", "old_string": "secret", "new_string": "x"}"#),
     ];
     check(
         policy,
@@ -530,7 +530,7 @@ fn a_file_that_may_not_be_read_is_kept_from_every_tool() {
         ("read_file", r#"{"path": "b"}"#),
         ("search_files", r#"{"pattern": "canary"}"#),
         ("search_files", r#"{"pattern": "canary", "path": "a"}"#),
-        ("edit_file", r#"{"path": ".env", "old": "x", "new": "y"}"#),
+        ("edit_file", r#"{"path": ".env", "old_string": "x", "new_string": "y"}"#),
         ("shell", r#"{"command": "cat .env a/.env link keys/one; cat b; grep -r canary . ; ls -a"}"#),
         ("run_code", r#"{"language": "bash", "code": "cat .e* */.e* keys/*"}"#),
         ("check", r#"{"command": "grep -q canary .env"}"#),
@@ -799,7 +799,7 @@ fn a_fork_inherits_the_policy_and_a_merge_keeps_it() {
     let merged = block_on(Session::user("other").merge(&session.fork())).expect("a merge");
     for session in [session.fork(), session.detach(), session.clone(), merged] {
         let provider = script([
-            r#"{"calls": [{"name": "write_file", "arguments": {"path": "a", "text": "b"}}]}"#,
+            r#"{"calls": [{"name": "write_file", "arguments": {"path": "a", "content": "b"}}]}"#,
             r#"{"text": "done"}"#,
         ]);
         let agent = Agent::new("Go.", &provider).tools(builtin::all());
@@ -813,7 +813,7 @@ fn a_fork_inherits_the_policy_and_a_merge_keeps_it() {
 fn a_call_that_is_made_again_after_a_crash_is_decided_anew() {
     let crashed = |folder: &Path, policy: Policy| {
         let mut session = Session::user("go").to(Sandbox::local(folder)).under(policy);
-        session.push(Chunk::calls([Call::new("c1", "write_file", r#"{"path": "a.txt", "text": "x"}"#)]));
+        session.push(Chunk::calls([Call::new("c1", "write_file", r#"{"path": "a.txt", "content": "x"}"#)]));
         session.push(ToolStarted::new("c1").with_rule(Some("mode full".to_owned())));
         session
     };

@@ -179,6 +179,7 @@ impl Story {
                         known.expect("a step").0.clone()
                     }
                     Origin::Merge => "a merge".to_owned(),
+                    Origin::Forgotten => "a forgotten step".to_owned(),
                 };
                 assert!(allowed.contains(&told), "`{}` in {}: {told}, not {allowed:?}", found.text, shown(path));
                 assert_eq!(self.steps.get(&told), Some(&found.step), "the step of {told}");

@@ -773,3 +773,36 @@ fn an_image_is_described_and_everything_is_on_record() {
         assert_eq!(answer.finish, Finish::Stop);
     });
 }
+
+#[test]
+fn the_address_says_which_api_of_openai_it_is() {
+    let body = |model: OpenAi| {
+        let provider = Provider::from(model.option("reasoning_effort", "low").expect("an option").max_tokens(9));
+        String::from_utf8_lossy(provider.request(&Session::user("hi")).expect("it is rendered").body()).into_owned()
+    };
+    let at = |model: &str, url: &str| body(OpenAi::new(model).base_url(url).expect("it is a URL"));
+    let responses = r#"{"model":"gpt-5","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}],"include":["reasoning.encrypted_content"],"max_output_tokens":9,"reasoning":{"effort":"low"},"store":false,"stream":true}"#;
+    let chat = r#"{"model":"gpt-5","messages":[{"role":"user","content":"hi"}],"max_tokens":9,"reasoning_effort":"low","stream":true,"stream_options":{"include_usage":true}}"#;
+    let openais_chat = chat.replace("max_tokens", "max_completion_tokens");
+    assert_eq!(body(OpenAi::new("gpt-5")), responses);
+    for (url, expected) in [
+        ("https://api.openai.com/v1", responses),
+        ("https://api.openai.com/v1/chat/completions", &openais_chat),
+        ("http://127.0.0.1:1/v1", chat),
+        ("http://127.0.0.1:1/v1/chat/completions/", chat),
+        ("http://127.0.0.1:1/v1/responses", responses),
+        ("http://127.0.0.1:1/responses/v1", chat),
+    ] {
+        assert_eq!(at("gpt-5", url), expected, "{url}");
+    }
+    // They refuse to be asked for reasoning.
+    for model in ["gpt-4.1-mini", "gpt-4o", "chatgpt-4o-latest", "ft:gpt-4o:us", "gpt-5-chat-latest"] {
+        assert!(!at(model, "https://api.openai.com/v1").contains("include"), "{model}");
+    }
+    // What the user says holds.
+    let model = OpenAi::new("gpt-5").option("include", [(); 0]).expect("an option");
+    assert!(body(model).contains(r#""include":[],"#));
+    for name in ["store", "input", "previous_response_id"] {
+        assert!(OpenAi::new("gpt-5").option(name, true).is_err(), "{name}");
+    }
+}

@@ -155,11 +155,14 @@ mod aimock {
         ask(provider, session).await.expect("an answer")
     }
 
-    /// Returns providers of both shapes with streaming, then without.
-    fn all(server: &Server) -> [Provider; 4] {
+    /// Returns providers of all shapes with streaming, then without.
+    fn all(server: &Server) -> [Provider; 6] {
         let [chat, messages] = both!(server.url, |model| model.max_tokens(500));
         let [whole_chat, whole_messages] = both!(server.url, |model| model.max_tokens(500).without_streaming());
-        [chat, messages, whole_chat, whole_messages]
+        let model = OpenAi::new("gpt-5").base_url(&format!("{}/v1/responses", server.url)).expect("a URL");
+        let model = model.timeouts(Timeouts::for_answer(MINUTE)).max_tokens(500);
+        let [responses, whole_responses] = [model.clone().into(), model.without_streaming().into()];
+        [chat, messages, responses, whole_chat, whole_messages, whole_responses]
     }
 
     #[tokio::test]
@@ -181,10 +184,10 @@ mod aimock {
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
     async fn a_tool_loop_is_the_same_in_every_run() {
-        let mut requests: Vec<Vec<_>> = vec![Vec::new(); 4];
+        let mut requests: Vec<Vec<_>> = vec![Vec::new(); 6];
         for size in ["20", "7", "7"] {
             let server = start(&["--chunk-size", size]).await;
-            for (provider, requests) in all(&server).iter().zip(&mut requests) {
+            for (nth, (provider, requests)) in all(&server).iter().zip(&mut requests).enumerate() {
                 let session = tool_loop(provider).await;
                 let shown: Vec<_> = session.chunks().filter_map(describe).collect();
                 expect![[r#"
@@ -195,7 +198,9 @@ mod aimock {
                 "#]]
                 .assert_eq(&shown.concat());
                 let digest = |chunk: &Chunk| if let Chunk::Assistant(answer) = chunk { answer.request } else { None };
-                requests.push(session.chunks().filter_map(digest).collect::<Vec<_>>());
+                // Responses gives its reasoning a new id each time, which is sent back.
+                let same = if nth % 3 == 2 { 1 } else { 2 };
+                requests.push(session.chunks().filter_map(digest).take(same).collect::<Vec<_>>());
             }
         }
         for runs in requests {
@@ -236,8 +241,10 @@ mod aimock {
                 // A member that the server adds.
                 body.as_object_mut().expect("an object").remove("_endpointType");
                 assert_eq!(body, serde_json::from_slice::<Value>(bytes).expect("JSON"));
-            } else {
+            } else if entry["path"] == "/v1/messages" {
                 assert_eq!(entry["headers"]["anthropic-version"], "2023-06-01");
+            } else {
+                assert_eq!(entry["path"], "/v1/responses");
             }
         }
         // The journal holds requests of the other shape in translation: their content is equal.

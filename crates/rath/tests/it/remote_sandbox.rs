@@ -23,7 +23,7 @@ use crate::support::{block_on, close, folder, put, script, worker};
 type Damage = (&'static str, fn(&Path));
 
 const WRITE: [&str; 2] = [
-    r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "text": "one\n"}}]}"#,
+    r#"{"calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "one\n"}}]}"#,
     r#"{"text": "written"}"#,
 ];
 

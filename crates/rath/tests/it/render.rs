@@ -44,7 +44,7 @@ impl ProviderBackend for PresetBackend {
     }
 }
 
-/// The four models, and the last request.
+/// The six models, two of each shape, and the last request.
 struct Models {
     providers: Vec<Provider>,
     answer: Arc<Mutex<Answer>>,
@@ -54,7 +54,7 @@ struct Models {
 impl Models {
     fn new() -> Self {
         let (answer, sent) = <(Arc<Mutex<Answer>>, Arc<Mutex<Option<Request>>>)>::default();
-        let kinds = [("openai", Shape::Chat), ("anthropic", Shape::Messages)];
+        let kinds = [("openai", Shape::Chat), ("anthropic", Shape::Messages), ("responses", Shape::Responses)];
         let providers = kinds.iter().flat_map(|kind| [(kind, "a"), (kind, "b")]).map(|((provider, shape), model)| {
             let identity = Identity { provider: provider.to_string(), model: model.to_owned() };
             let mut settings = Settings::new(*shape);
@@ -122,6 +122,8 @@ fn answer(which: usize, shape: Shape) -> Answer {
     let signed = r#"{"content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","bytes":5},
         {"type":"tool_use"}]}"#;
     let named = r#"{"reasoning":"reasoning_content"}"#;
+    let sealed = r#"{"items":[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"c2ln"},
+        {"type":"message","phase":"commentary","parts":[{"bytes":5}]},{"type":"function_call"}]}"#;
     let sidecar = |json: &str| Json::parse(json).ok();
     let text = |text: &str| Answer { text: text.to_owned(), ..Answer::default() };
     let calls = |calls: Vec<Call>| Answer { calls, finish: Finish::Calls, ..Answer::default() };
@@ -135,7 +137,11 @@ fn answer(which: usize, shape: Shape) -> Answer {
             reasoning: "hm".to_owned(),
             calls: vec![call("toolu_1", "look", r#"{"lone": "\ud800"}"#)],
             finish: Finish::Calls,
-            sidecar: sidecar(if shape == Shape::Messages { signed } else { named }),
+            sidecar: sidecar(match shape {
+                Shape::Chat => named,
+                Shape::Messages => signed,
+                Shape::Responses => sealed,
+            }),
             ..Answer::default()
         },
         // An answer with reasoning only is empty; a sidecar that does not fit is ignored.
@@ -173,7 +179,7 @@ fn instructions(which: usize) -> Instructions {
 #[derive(Clone)]
 struct Branch {
     session: Session,
-    sent: [Option<Request>; 4],
+    sent: [Option<Request>; 6],
 }
 
 impl Branch {
@@ -271,9 +277,9 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                 branch.session = Session::open_blocking(&path).expect("it can be opened").session;
             }
             Action::Ask(at, model, which) => {
-                let model = model % 4;
+                let model = model % 6;
                 let branch = &mut pool[index(at)];
-                let shape = if model < 2 { Shape::Chat } else { Shape::Messages };
+                let shape = [Shape::Chat, Shape::Messages, Shape::Responses][model / 2];
                 let asked = models.ask(model, branch.session.clone(), answer(which, shape));
                 let (session, sent) = match asked {
                     Ok(asked) => asked,
@@ -302,8 +308,11 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
 fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseError> {
     let [sent, before] = [sent, before].map(|request| std::str::from_utf8(request.body()).expect("JSON is UTF-8"));
     let shared = sent.bytes().zip(before.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
-    let list =
-        |json: &str| -> Value { serde_json::from_str::<Value>(json).expect("a request is JSON")["messages"].take() };
+    let list = |json: &str| -> Value {
+        let mut request: Value = serde_json::from_str(json).expect("a request is JSON");
+        let name = if request["input"].is_array() { "input" } else { "messages" };
+        request[name].take()
+    };
     let (ours, theirs) = (list(sent), list(before));
     let (ours, theirs) = (ours.as_array().expect("a list"), theirs.as_array().expect("a list"));
     prop_assert!(ours.starts_with(theirs), "\n{}\ndoes not go on from\n{}", sent, before);
@@ -375,6 +384,15 @@ fn images_of_a_tool_are_shown_where_they_can_be_and_named_elsewhere() {
             {"type": "text", "text": "two"},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "ZG90cw=="}},
             {"type": "text", "text": "[an image of type image/tiff, which models do not read]"},
+        ])
+    );
+    let items = serde_json::from_slice::<Value>(sent(4).body()).expect("JSON")["input"].take();
+    assert_eq!(
+        items[2]["output"],
+        serde_json::json!([
+            {"type": "input_text", "text": "two"},
+            {"type": "input_image", "image_url": "data:image/png;base64,ZG90cw=="},
+            {"type": "input_text", "text": "[an image of type image/tiff, which models do not read]"},
         ])
     );
     let lines = "two\n[image: image/png, 4 bytes, not shown to this model]\n\

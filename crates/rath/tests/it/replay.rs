@@ -863,7 +863,7 @@ fn a_change_is_reported_at_the_first_step_that_differs() {
         expect![[r#"
             diverges at step b156e485 (assistant: done)
               expected: assistant: done
-              found:    failed: limit: the model was asked 1 times in one run and i…
+              found:    failed: limit: the model was asked once in one run and is n…
             the same before that: 1 request
         "#]],
     );
@@ -1034,7 +1034,7 @@ fn tools_that_run_again_work_in_a_fresh_place() {
         Agent::new("Work.", provider).tool(WriteFile).tool(ReadFile).delegate("look", helper)
     };
     let write = json!({"agent": "agent", "calls": [
-        {"name": "write_file", "arguments": {"path": "a.txt", "text": "one"}},
+        {"name": "write_file", "arguments": {"path": "a.txt", "content": "one"}},
         {"name": "read_file", "arguments": {"path": "a.txt"}},
     ]});
     // In a turn of its own: beside the call that writes, it would see the file or not.

@@ -12,11 +12,11 @@ pub(crate) const OUTPUT: &str = "from a tool";
 pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseError> {
     let text = std::str::from_utf8(sent.body()).expect("JSON is UTF-8");
     let request: Value = serde_json::from_str(text).expect("a request is JSON");
+    if shape == Shape::Responses {
+        check_items(&request, text)?;
+        return check_tools(&request, shape, text);
+    }
     let mut ids = std::collections::HashSet::new();
-    let is_name = |name: &Value, max: usize| {
-        let name = name.as_str().expect("a name is a text");
-        (1..=max).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-    };
     let mut user_spoke = false;
     let mut system = request["system"].to_string();
     let messages = request["messages"].as_array().expect("a list");
@@ -34,7 +34,7 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
                 prop_assert!(user_spoke, "the model speaks first or twice: {}", text);
                 let calls: Vec<&Value> = match shape {
                     Shape::Chat => message["tool_calls"].as_array().into_iter().flatten().collect(),
-                    Shape::Messages => {
+                    _ => {
                         let blocks = message["content"].as_array().expect("blocks");
                         prop_assert!(!blocks.is_empty());
                         blocks.iter().filter(|block| block["type"] == "tool_use").collect()
@@ -48,7 +48,7 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
                             let arguments = call["function"]["arguments"].as_str().expect("a text");
                             (&call["function"]["name"], serde_json::from_str(arguments).expect("arguments are JSON"))
                         }
-                        Shape::Messages => (&call["name"], call["input"].clone()),
+                        _ => (&call["name"], call["input"].clone()),
                     };
                     prop_assert!(arguments.is_object() && is_name(tool, 64) && is_name(&call["id"], 40), "{}", text);
                     prop_assert!(ids.insert(call["id"].clone()), "an id is used twice: {}", text);
@@ -59,8 +59,8 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
                         nth += calls.len();
                         results.iter().map(|result| &result["tool_call_id"]).collect()
                     }
-                    Shape::Messages if calls.is_empty() => vec![],
-                    Shape::Messages => {
+                    _ if calls.is_empty() => vec![],
+                    _ => {
                         nth += 1;
                         let blocks = messages[nth - 1]["content"].as_array().expect("blocks");
                         blocks.iter().map(|result| &result["tool_use_id"]).collect()
@@ -82,20 +82,10 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
     }
     prop_assert!(user_spoke, "the model would speak last: {}", text);
     prop_assert!(!system.contains(MEMORY) && !system.contains(OUTPUT), "{}", system);
-    let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut names = std::collections::HashSet::new();
-    for tool in tools {
-        let (tool, schema) = match shape {
-            Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
-            Shape::Messages => (&tool["name"], &tool["input_schema"]),
-        };
-        let is_normal = schema["type"] == "object" && schema["properties"].is_object() && schema.get("anyOf").is_none();
-        prop_assert!(is_name(tool, 64) && is_normal && names.insert(tool.clone()), "{}", text);
-    }
-    prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
+    check_tools(&request, shape, text)?;
     if shape == Shape::Messages {
         prop_assert!(request["max_tokens"].is_u64());
-        prop_assert!(ids.is_empty() || !tools.is_empty(), "calls, and no tools: {}", text);
+        prop_assert!(ids.is_empty() || request["tools"].is_array(), "calls, and no tools: {}", text);
         prop_assert!(text.matches("cache_control").count() <= 4);
         // Reasoning is requested only if the current turn began with it.
         let is_user_message =
@@ -105,5 +95,78 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
         let has_reasoning = messages.get(turn).is_some_and(|first| first["content"][0]["type"] == "thinking");
         prop_assert!(!in_turn || has_reasoning || request.get("thinking").is_none(), "{}", text);
     }
+    Ok(())
+}
+
+fn is_name(name: &Value, max: usize) -> bool {
+    let name = name.as_str().expect("a name is a text");
+    (1..=max).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn check_tools(request: &Value, shape: Shape, text: &str) -> Result<(), TestCaseError> {
+    let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut names = std::collections::HashSet::new();
+    for tool in tools {
+        let (tool, schema) = match shape {
+            Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
+            Shape::Messages => (&tool["name"], &tool["input_schema"]),
+            Shape::Responses => (&tool["name"], &tool["parameters"]),
+        };
+        let is_normal = schema["type"] == "object" && schema["properties"].is_object() && schema.get("anyOf").is_none();
+        prop_assert!(is_name(tool, 64) && is_normal && names.insert(tool.clone()), "{}", text);
+    }
+    prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
+    Ok(())
+}
+
+/// Checks the items of a request of the Responses API.
+fn check_items(request: &Value, text: &str) -> Result<(), TestCaseError> {
+    prop_assert!(request["store"] == false && request.get("messages").is_none(), "{}", text);
+    let instructions = request["instructions"].to_string();
+    prop_assert!(!instructions.contains(MEMORY) && !instructions.contains(OUTPUT), "{}", instructions);
+    let mut ids = std::collections::HashSet::new();
+    let (mut user_spoke, mut open) = (false, std::collections::VecDeque::new());
+    let (mut in_answer, mut after_reasoning) = (false, false);
+    for item in request["input"].as_array().expect("a list") {
+        let kind = item["type"].as_str().expect("a type");
+        let is_users = kind == "message" && item["role"] == "user";
+        let is_output = kind == "function_call_output";
+        prop_assert!(!after_reasoning || !(is_users || is_output), "reasoning that led to nothing: {}", text);
+        prop_assert!(open.is_empty() || !is_users, "a call without its output: {}", text);
+        if is_users || is_output {
+            in_answer = false;
+        } else if !in_answer {
+            prop_assert!(user_spoke && open.is_empty(), "the model speaks first or twice: {}", text);
+            (in_answer, user_spoke) = (true, false);
+        }
+        after_reasoning = kind == "reasoning";
+        match kind {
+            "message" => {
+                let parts = item["content"].as_array().expect("parts");
+                let part_kind = if is_users { "input_" } else { "output_text" };
+                let is_good = |part: &Value| {
+                    let is_empty = part["text"].as_str().is_some_and(|text| text.trim().is_empty());
+                    part["type"].as_str().expect("a type").starts_with(part_kind) && !is_empty
+                };
+                prop_assert!(!parts.is_empty() && parts.iter().all(is_good), "{}", text);
+                prop_assert!(is_users || item["role"] == "assistant", "{}", text);
+                user_spoke |= is_users;
+            }
+            "function_call" => {
+                let arguments: Value =
+                    serde_json::from_str(item["arguments"].as_str().expect("a text")).expect("arguments are JSON");
+                prop_assert!(arguments.is_object() && is_name(&item["name"], 64), "{}", text);
+                prop_assert!(is_name(&item["call_id"], 40) && ids.insert(item["call_id"].clone()), "{}", text);
+                open.push_back(item["call_id"].clone());
+            }
+            "function_call_output" => {
+                prop_assert_eq!(open.pop_front(), Some(item["call_id"].clone()), "{}", text);
+                user_spoke = true;
+            }
+            "reasoning" => prop_assert!(item["encrypted_content"].is_string(), "{}", text),
+            kind => prop_assert!(false, "{} is no item here", kind),
+        }
+    }
+    prop_assert!(user_spoke && open.is_empty(), "the model would speak last: {}", text);
     Ok(())
 }

@@ -224,7 +224,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
             {"name": "read_file", "arguments": {"path": "../../etc/passwd"}},
             {"name": "read_file", "arguments": {"path": "/etc/passwd"}},
             {"name": "list_files", "arguments": {"path": "."}},
-            {"name": "write_file", "arguments": {"path": "a/b.txt", "text": "hello"}},
+            {"name": "write_file", "arguments": {"path": "a/b.txt", "content": "hello"}},
             {"name": "list_files", "arguments": {}},
             {"name": "read_file", "arguments": {"path": "a"}},
             {"name": "shell", "arguments": {"command": "cat a/b.txt; ls none; exit 3"}},
@@ -792,7 +792,7 @@ fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
         json!({"calls": [
             {"name": "shell", "arguments": {"command": "mkfifo pipe; sleep 1000 & echo started"}},
             {"name": "read_file", "arguments": {"path": "pipe"}},
-            {"name": "write_file", "arguments": {"path": "pipe", "text": "x"}},
+            {"name": "write_file", "arguments": {"path": "pipe", "content": "x"}},
             {"name": "shell", "arguments": {"command": "head -c 20000000 /dev/zero | tr '\\0' x; echo end"}},
         ]})
         .to_string(),

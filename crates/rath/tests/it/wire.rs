@@ -77,7 +77,11 @@ impl Case {
     }
 
     fn shape(&self) -> Shape {
-        if self.provider.starts_with("anthropic") { Shape::Messages } else { Shape::Chat }
+        match self.provider.split(':').next() {
+            Some("anthropic") => Shape::Messages,
+            Some("responses") => Shape::Responses,
+            _ => Shape::Chat,
+        }
     }
 
     fn is_stream(&self) -> bool {
@@ -186,8 +190,11 @@ fn every_case_sends_the_expected_request_and_reads_the_expected_answer() {
             let model = model.trim_end_matches(" whole");
             let whole = case.provider.ends_with(" whole");
             let provider: Provider = match kind {
-                "openai" => {
+                "openai" | "responses" => {
                     let openai = OpenAi::from_env(model, &env).expect("the environment is complete");
+                    let responses = format!("{}/v1/responses", server.url);
+                    let at_responses = |openai: OpenAi| openai.base_url(&responses).expect("an address");
+                    let openai = if kind == "responses" { at_responses(openai) } else { openai };
                     if whole { openai.without_streaming().into() } else { openai.into() }
                 }
                 _ => {

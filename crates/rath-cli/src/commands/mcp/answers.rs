@@ -1,6 +1,8 @@
 //! The answers of the server's tools, each made by the functions of the command that shows the same.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rath::StepId;
@@ -8,13 +10,14 @@ use rath::provider::Prices;
 use rath::record::draw::BranchNames;
 use rath::record::lineage::Lineage;
 use rath::record::{BranchId, Step};
-use rath::store::{Store, StoreError};
+use rath::store::{BranchSummary, Store, StoreError};
 use rath::view;
 use serde::Serialize;
 use tokio::sync::OnceCell;
 
 use super::arguments::{BlameRequest, DiffRequest, Format, ListRequest, ReadCall, SearchRequest, ToolCall};
-use super::page::{Cursor, Page, PageBuilder};
+use super::page::{self, Cursor, Page, PageBuilder};
+use super::session_list::{SessionHead, SessionList, SessionLists};
 use crate::commands::{blame, diff, log, ls, render, show};
 use crate::explanation::explain;
 use crate::json::StepJson;
@@ -26,6 +29,8 @@ use crate::sessions::{self, LoadedSession, StoreArg, StoredSession};
 const SEARCH_TIME: Duration = Duration::from_secs(5);
 /// The remark about a search that ended before all was searched.
 const UNFINISHED_SEARCH: &str = "not all was searched yet; next_cursor goes on";
+/// The remark about a page that begins with text of which an earlier page has the beginning.
+const CHANGED_TEXT: &str = "it changed: repeated in full";
 /// The number of steps that a search looks at before it looks at the clock.
 const STEPS_BETWEEN_LOOKS: usize = 64;
 
@@ -34,6 +39,7 @@ pub(super) struct Answers {
     arg: StoreArg,
     /// The store, once it was there: it may be created after the server was started.
     store: OnceCell<Store>,
+    lists: SessionLists,
 }
 
 /// An answer: its header, and a page of recorded text.
@@ -111,7 +117,7 @@ impl Header {
 
 impl Answers {
     pub(super) fn new(arg: StoreArg) -> Self {
-        Answers { arg, store: OnceCell::new() }
+        Answers { arg, store: OnceCell::new(), lists: SessionLists::default() }
     }
 
     /// Returns the store, which is opened when it is first needed.
@@ -138,7 +144,7 @@ impl Answers {
                 let header = Header::of("the steps of a session, newest first", &loaded);
                 let (lineage, part) = (Lineage::new([step.clone()]), part(&loaded, &step));
                 let write = move |out: &mut dyn io::Write| match format {
-                    Format::Text => log::print(out, &lineage, usize::MAX),
+                    Format::Text => log::print(out, &lineage, usize::MAX, None),
                     Format::Json => log::write_json(out, &lineage, usize::MAX),
                 };
                 (header, paged(page, part, move |bytes| written(format, bytes, write)).await?)
@@ -188,8 +194,11 @@ impl Answers {
                 (header, paged(page, part, text).await?)
             }
         };
-        let Page { text, next } = page;
+        let Page { text, next, is_repeated } = page;
         header.bytes = text.len();
+        if is_repeated {
+            header.remark = Some(CHANGED_TEXT);
+        }
         header.next_cursor = next.map(|next| Cursor::new(&request, &next).as_str().to_owned());
         let header = serde_json::to_string(&header).map_err(io::Error::from)?;
         Ok(Answer { header, text })
@@ -197,15 +206,23 @@ impl Answers {
 
     async fn list(&self, args: &ListRequest, format: Format, mut page: PageBuilder) -> Result<(Header, Page)> {
         let store = self.store().await?;
+        let summaries = ls::summaries(store, true).await?;
+        let list = self.session_list(summaries.iter().filter(|summary| args.all || summary.is_tip), &page)?;
+        let mut summaries: HashMap<_, _> = summaries.into_iter().map(|summary| (summary.branch, summary)).collect();
         let mut holders = ls::HolderCache::default();
-        for summary in ls::summaries(store, args.all).await?.into_iter().rev() {
-            let part = summary.branch.to_string();
+        for SessionHead { branch, .. } in &list.sessions {
+            let part = list.part(*branch);
             if page.passes_over(&part) {
                 continue;
             }
+            let Some(summary) = summaries.remove(branch) else {
+                // Removed from the store meanwhile.
+                page.arrive(&part);
+                continue;
+            };
             let row = [ls::ListedSession::read(store, summary).await];
             let write = |out: &mut dyn io::Write| match format {
-                Format::Text => ls::print(out, &row, &mut holders),
+                Format::Text => ls::print(out, &row, &mut holders, None),
                 Format::Json => ls::write_json(out, &row, &mut holders),
             };
             if page.add(&part, &written(format, usize::MAX, write)?).is_break() {
@@ -213,28 +230,39 @@ impl Answers {
             }
         }
         let damaged = store.unlisted().await?.len() as u64;
-        Ok((Header { damaged, ..Header::new("sessions, newest first") }, finished(page)?))
+        Ok((Header { damaged, ..Header::new("sessions, newest first") }, self.finished_part_of(list, page)?))
     }
 
     async fn search(&self, args: &SearchRequest, format: Format, mut page: PageBuilder) -> Result<(Header, Page)> {
         let (query, store) = (Query::parse(&args.query)?, self.store().await?);
-        let list = ls::summaries(store, true).await?;
-        let listed: std::collections::HashSet<BranchId> = list.iter().map(|summary| summary.branch).collect();
+        let summaries = ls::summaries(store, true).await?;
+        let list = self.session_list(summaries.iter(), &page)?;
+        let stored: HashSet<BranchId> = summaries.iter().map(|summary| summary.branch).collect();
+        let listed = list.sessions.iter().map(|session| session.branch).filter(|branch| stored.contains(branch));
+        let listed: Arc<HashSet<BranchId>> = Arc::new(listed.collect());
+        let of_page = page.awaited_part().and_then(|part| part.split('/').nth(1));
         let only = match args.session.as_deref() {
-            Some(name) => Some(self.find(name).await?),
+            Some(name) => Some(self.find(of_page.unwrap_or(name)).await?),
             None => None,
         };
-        let query = std::sync::Arc::new(query);
+        let query = Arc::new(query);
         let (started, mut examined) = (Instant::now(), 0);
         let (mut damaged, mut remark) = (store.unlisted().await?.len() as u64, None);
-        for summary in list.into_iter().rev().filter(|summary| only.is_none_or(|only| only == summary.branch)) {
-            let (branch, name) = (summary.branch, summary.branch.to_string());
-            if page.awaited_part().is_some_and(|part| part.split('/').next() != Some(&*name)) {
+        for SessionHead { branch, head } in list.sessions.iter().copied() {
+            let name = list.part(branch);
+            let is_awaited =
+                |part: &str| part == name || part.strip_prefix(&*name).is_some_and(|rest| rest.starts_with('/'));
+            if only.is_some_and(|only| only != branch) || page.awaited_part().is_some_and(|part| !is_awaited(part)) {
+                continue;
+            }
+            if !listed.contains(&branch) {
+                // Removed from the store meanwhile.
+                page.skip();
                 continue;
             }
             page.arrive(&name);
             if examined > 0 && started.elapsed() > SEARCH_TIME {
-                page.end_before(&name, 0);
+                page.end_before(&name);
                 remark = Some(UNFINISHED_SEARCH);
                 break;
             }
@@ -244,6 +272,8 @@ impl Answers {
             };
             damaged += u64::from(!stored.damage.is_empty());
             let lineage = stored.session.lineage();
+            // Without the steps that came after the first page.
+            let lineage = lineage.find(head).cloned().map_or(lineage, |head| Lineage::new([head]));
             // A step of several branches is found in its own branch. Where one session is searched, all of its steps are.
             let is_own = {
                 let (listed, all) = (listed.clone(), only.is_some());
@@ -251,7 +281,8 @@ impl Answers {
             };
             let (query, text) = (query.clone(), format);
             let (returned, count, state) = in_pool(move || {
-                let mut search = SessionSearch { query: &query, session: branch, format: text, started, examined };
+                let mut search =
+                    SessionSearch { query: &query, session: branch, name, format: text, started, examined };
                 let state = search.run(&lineage, is_own, &mut page)?;
                 Ok((page, search.examined, state))
             })
@@ -268,8 +299,29 @@ impl Answers {
         }
         Ok((
             Header { damaged, remark, ..Header::new("steps that have the words, newest session first") },
-            finished(page)?,
+            self.finished_part_of(list, page)?,
         ))
+    }
+
+    /// Returns the sessions of an answer: those of its first page, which this one may be.
+    fn session_list<'a>(
+        &self,
+        summaries: impl DoubleEndedIterator<Item = &'a BranchSummary>,
+        page: &PageBuilder,
+    ) -> Result<Arc<SessionList>> {
+        match page.awaited_part() {
+            Some(part) => self.lists.find(part).ok_or_else(|| ToolError(page::GONE.to_owned())),
+            None => Ok(Arc::new(SessionList::new(summaries))),
+        }
+    }
+
+    /// Returns a page of an answer about a list of sessions, which is held if there is another page.
+    fn finished_part_of(&self, list: Arc<SessionList>, page: PageBuilder) -> Result<Page> {
+        let page = finished(page)?;
+        if page.next.is_some() {
+            self.lists.keep(list);
+        }
+        Ok(page)
     }
 
     async fn blame(&self, args: &BlameRequest, format: Format, page: PageBuilder) -> Result<(Header, Page)> {
@@ -379,6 +431,8 @@ enum SearchState {
 struct SessionSearch<'a> {
     query: &'a Query,
     session: BranchId,
+    /// The name of the session in cursors.
+    name: String,
     format: Format,
     started: Instant,
     /// The number of steps that were looked at for this page, in this session and in those before.
@@ -394,14 +448,14 @@ impl SessionSearch<'_> {
         page: &mut PageBuilder,
     ) -> Result<SearchState> {
         for step in lineage.walk().into_iter().rev().filter(|step| is_own(step)) {
-            let part = format!("{}/{}", self.session, step.id());
+            let part = format!("{}/{}", self.name, step.id());
             if page.passes_over(&part) {
                 continue;
             }
             // Some steps are looked at for every page, so that a search always gets on.
             let is_time_to_look = self.examined > 0 && self.examined.is_multiple_of(STEPS_BETWEEN_LOOKS);
             if is_time_to_look && self.started.elapsed() > SEARCH_TIME {
-                page.end_before(&part, 0);
+                page.end_before(&part);
                 return Ok(SearchState::TimeUp);
             }
             self.examined += 1;
@@ -468,7 +522,12 @@ mod tests {
     fn every_header_fits() {
         let id = StepId::compute(&[], Digest::compute(b"a step"));
         let session = "f".repeat(36);
-        let in_session = |answer| Header { session: Some("f".repeat(8)), made_by_others: true, ..Header::new(answer) };
+        let in_session = |answer| Header {
+            session: Some("f".repeat(8)),
+            made_by_others: true,
+            remark: Some(CHANGED_TEXT),
+            ..Header::new(answer)
+        };
         for (header, part) in [
             (Header { step: Some(id), ..in_session("an explanation from the record") }, format!("{session}/{id}")),
             (
@@ -476,11 +535,11 @@ mod tests {
                     remark: Some(UNFINISHED_SEARCH),
                     ..Header::new("steps that have the words, newest session first")
                 },
-                format!("{session}/{id}"),
+                format!("ffffffff/{session}/{id}"),
             ),
             (in_session("differences between files"), format!("{session}/{id}/{session}")),
         ] {
-            let at = Position { part, offset: u32::MAX as usize };
+            let at = Position::with_largest_offset(part);
             let header = Header {
                 damaged: 100_000,
                 bytes: 100_000,

@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_cursor_fits_the_same_arguments_in_any_size() {
         let first = read("blame", json!({"path": "a"})).expect("a call");
-        let at = page::Position { part: "p".to_owned(), offset: 3 };
+        let at = page::Position::new("p", "text", 3);
         let cursor = page::Cursor::new(&first.request, &at).as_str().to_owned();
         let again = read("blame", json!({"cursor": cursor, "path": "a", "max_bytes": 4000})).expect("a call");
         assert_eq!(again.page.awaited_part(), Some("p"));

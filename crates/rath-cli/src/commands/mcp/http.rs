@@ -1,15 +1,17 @@
 //! The server by HTTP, for programs of this machine that have its secret.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -17,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::handler::Handler;
 use super::serve::MAX_MESSAGE_BYTES;
@@ -28,9 +30,11 @@ use crate::signals;
 const TOKEN_VARIABLE: &str = "RATH_MCP_TOKEN";
 /// The fewest bytes of a secret that a user chooses.
 const MIN_TOKEN_BYTES: usize = 16;
-/// The number of connections at the same time.
-const MAX_CONNECTIONS: usize = 32;
-/// The time after which a connection is closed: the client opens another one.
+/// The number of connections that have not shown the secret. When there is another one, the oldest of them is closed.
+const MAX_UNPROVEN_CONNECTIONS: usize = 64;
+/// The number of requests with the secret that are read and answered at the same time.
+const MAX_REQUESTS: usize = 64;
+/// The time after which a connection is closed: a client that never reads keeps it no longer.
 const CONNECTION_TIME: Duration = Duration::from_secs(120);
 /// The time in which the head of a request has to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -42,9 +46,18 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 type Service = StreamableHttpService<Handler, NeverSessionManager>;
 type Body = BoxBody<Bytes, Infallible>;
 
+/// The state of a server that its connections share.
+struct Server {
+    /// The hosts that a request can name.
+    hosts: Vec<String>,
+    service: Service,
+    requests: Arc<Semaphore>,
+    token: Token,
+}
+
 /// Serves clients at an address of this machine until the program is asked to stop.
 pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResult {
-    let token = Arc::new(Token::choose()?);
+    let token = Token::choose()?;
     let bound = async {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -53,22 +66,23 @@ pub(super) async fn serve(address: SocketAddr, handler: Handler) -> CommandResul
     let (listener, address) = bound.await.map_err(|error: std::io::Error| {
         Failure::new(format!("cannot listen at {address}: {error}"), "choose another port, or 0 for any")
     })?;
-    let service = service(handler, address);
-    output::message!("serving at http://{address}/mcp{}", token.path());
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let server = Arc::new(Server {
+        hosts: hosts(address),
+        service: service(handler, address),
+        requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        token,
+    });
+    output::message!("serving at http://{address}/mcp{}", server.token.path());
     let accept = async {
+        let mut unproven = UnprovenConnections::default();
         loop {
-            let Ok(permit) = connections.clone().acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
                 // Too many open files, for example.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let (service, token) = (service.clone(), token.clone());
-            tokio::spawn(async move {
-                let _permit = permit;
-                serve_connection(stream, service, token).await;
-            });
+            let closing = unproven.add().await;
+            tokio::spawn(serve_connection(stream, closing, server.clone()));
         }
     };
     tokio::select! {
@@ -109,11 +123,42 @@ fn service(handler: Handler, address: SocketAddr) -> Service {
     StreamableHttpService::new(move || Ok(handler.clone()), Arc::default(), config)
 }
 
-async fn serve_connection(stream: TcpStream, service: Service, token: Arc<Token>) {
+/// The connections that have not shown the secret, oldest first.
+///
+/// Every program of the machine can open connections and send nothing. They close each other's, and none of a client that has shown
+/// the secret.
+#[derive(Default)]
+struct UnprovenConnections(VecDeque<mpsc::Sender<()>>);
+
+impl UnprovenConnections {
+    /// Adds a connection, for which the oldest is closed if there are too many. Returns what asks the new one to close. It is dropped
+    /// when the connection has shown the secret or has ended.
+    async fn add(&mut self) -> mpsc::Receiver<()> {
+        self.0.retain(|connection| !connection.is_closed());
+        if self.0.len() >= MAX_UNPROVEN_CONNECTIONS
+            && let Some(oldest) = self.0.pop_front()
+        {
+            let _ = oldest.try_send(());
+            oldest.closed().await;
+        }
+        let (close, closing) = mpsc::channel(1);
+        self.0.push_back(close);
+        closing
+    }
+}
+
+/// Serves a connection, which has one request.
+async fn serve_connection(stream: TcpStream, mut closing: mpsc::Receiver<()>, server: Arc<Server>) {
+    let (show, shown) = oneshot::channel();
+    let show = Mutex::new(Some(show));
     let answer = |request: Request<Incoming>| {
-        let (service, token) = (service.clone(), token.clone());
+        let admitted = server.admit(&request).map(|permit| {
+            let show = show.lock().unwrap_or_else(PoisonError::into_inner).take();
+            _ = show.map(|show| show.send(permit));
+        });
+        let service = server.service.clone();
         async move {
-            if let Err(status) = token.check(&request) {
+            if let Err(status) = admitted {
                 return Ok::<_, Infallible>(refusal(status));
             }
             let answered = tokio::time::timeout(REQUEST_TIME, service.handle(request)).await;
@@ -121,17 +166,51 @@ async fn serve_connection(stream: TcpStream, service: Service, token: Arc<Token>
         }
     };
     let mut http = http1::Builder::new();
+    // A connection that waits for a second request would be in the way of others, or be closed just when it is used.
+    http.keep_alive(false);
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD_BYTES);
-    // A client that never reads keeps a connection no longer than this. One that fails is the client's concern.
     let serving = http.serve_connection(TokioIo::new(stream), service_fn(answer));
-    let _ = tokio::time::timeout(CONNECTION_TIME, serving).await;
+    // A connection that fails is the client's concern.
+    let mut serving = pin!(tokio::time::timeout(CONNECTION_TIME, serving));
+    let permit = tokio::select! {
+        // First what has arrived: a client that sends its request at once is answered, however many others connect.
+        biased;
+        _ = &mut serving => return,
+        permit = shown => permit,
+        _ = closing.recv() => return,
+    };
+    drop(closing);
+    let _ = serving.await;
+    drop(permit);
+}
+
+impl Server {
+    /// Returns the permit for a request that has the secret and names this server, or the status of the refusal.
+    fn admit<B>(&self, request: &Request<B>) -> Result<OwnedSemaphorePermit, StatusCode> {
+        self.token.check(request)?;
+        check_names(request, &self.hosts)?;
+        self.requests.clone().try_acquire_owned().map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+    }
+}
+
+/// Fails if a request names two hosts or two origins, or another host in its first line. All else about names is checked by rmcp.
+fn check_names<B>(request: &Request<B>, hosts: &[String]) -> Result<(), StatusCode> {
+    if [HOST, ORIGIN].iter().any(|name| request.headers().get_all(name).iter().nth(1).is_some()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let is_known = |name: &str| hosts.iter().any(|host| host.eq_ignore_ascii_case(name));
+    match request.uri().authority() {
+        Some(authority) if !is_known(authority.as_str()) => Err(StatusCode::FORBIDDEN),
+        _ => Ok(()),
+    }
 }
 
 fn refusal(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from_static(b"refused")).boxed());
     *response.status_mut() = status;
-    // Who has not got the secret does not get to keep a connection.
-    response.headers_mut().insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     response
 }
 
@@ -203,6 +282,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refusal_says_how_to_show_the_secret() {
+        let shown = |status| refusal(status).headers().get(WWW_AUTHENTICATE).is_some_and(|it| it == "Bearer");
+        assert!(shown(StatusCode::UNAUTHORIZED) && !shown(StatusCode::NOT_FOUND));
+    }
+
+    #[test]
     fn hosts_and_origins_have_no_port_at_port_80() {
         for (address, expected) in [
             ("127.0.0.1:8", "localhost:8 [::1]:8 127.0.0.1:8"),
@@ -210,6 +295,30 @@ mod tests {
             ("[::1]:80", "127.0.0.1:80 127.0.0.1 localhost:80 localhost [::1]:80 [::1]"),
         ] {
             assert_eq!(hosts(address.parse().expect("an address")).join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn a_request_names_one_host_and_one_origin() {
+        let hosts = hosts("127.0.0.1:8".parse().expect("an address"));
+        for (target, headers, expected) in [
+            ("/mcp", &[][..], Ok(())),
+            ("/mcp", &["Host", "Origin"], Ok(())),
+            ("/mcp", &["Host", "Host"], Err(StatusCode::BAD_REQUEST)),
+            ("/mcp", &["Host", "Origin", "Origin"], Err(StatusCode::BAD_REQUEST)),
+            ("http://127.0.0.1:8/mcp", &["Host"], Ok(())),
+            ("http://LocalHost:8/mcp", &["Host"], Ok(())),
+            ("http://[::1]:8/mcp", &["Host"], Ok(())),
+            ("http://example.com/mcp", &["Host"], Err(StatusCode::FORBIDDEN)),
+            ("http://127.0.0.1/mcp", &["Host"], Err(StatusCode::FORBIDDEN)),
+            ("http://127.0.0.1:9/mcp", &["Host"], Err(StatusCode::FORBIDDEN)),
+            ("http://a@127.0.0.1:8/mcp", &["Host"], Err(StatusCode::FORBIDDEN)),
+            ("http://127.0.0.1:8@example.com/mcp", &["Host"], Err(StatusCode::FORBIDDEN)),
+        ] {
+            let request =
+                headers.iter().fold(Request::builder().uri(target), |request, name| request.header(*name, "a"));
+            let request = request.body(()).expect("a request");
+            assert_eq!(check_names(&request, &hosts), expected, "{target} {headers:?}");
         }
     }
 

@@ -10,6 +10,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
 
 use super::answers::Answers;
+use super::bounded::BoundedTransport;
 use super::handler::Handler;
 use super::http;
 use crate::output::{self, CommandResult, Exit, Failure};
@@ -71,6 +72,7 @@ pub(crate) async fn run(args: &ServeArgs) -> CommandResult {
 async fn serve_stdio(handler: Handler) -> CommandResult {
     let (stdin, stdout) = stdio_pipes();
     let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_MESSAGE_BYTES);
+    let transport = BoundedTransport::new(transport);
     let failed = |error: &dyn std::fmt::Display| {
         Failure::new(
             format!("cannot talk to the client: {error}"),

@@ -185,7 +185,7 @@ impl Law<'_> {
 
     /// Returns the oldest step of a session whose line in the log contains a text.
     fn find_step(&self, session: &str, text: &str) -> Option<String> {
-        let log = printed(&self.place.rath(&["log", session]));
+        let log = printed(&self.place.rath(&["log", "-v", session]));
         let line = log.lines().rev().find(|line| line.contains(text))?;
         line.split_whitespace().find(|word| word.len() == 8).map(str::to_owned)
     }

@@ -169,7 +169,7 @@ fn try_at_prompt(trial: Trial) -> Observation {
     let output = place.agent(trial.sandbox, &[], &["--mode", mode]);
     assert!(output.status.success(), "{}", printed(&output));
     let session = place.session();
-    let log = place.rath(&["log", &session]);
+    let log = place.rath(&["log", "-v", &session]);
     let log = String::from_utf8_lossy(&log.stdout).into_owned();
     let prompt = log.lines().find(|line| line.contains("user: Go.")).expect("the prompt");
     let step = prompt.split_whitespace().nth(1).expect("a step");

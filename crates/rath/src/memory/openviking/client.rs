@@ -53,6 +53,8 @@ struct ReportedError {
     code: String,
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    details: Value,
 }
 
 impl ServiceClient {
@@ -112,9 +114,9 @@ impl ServiceClient {
             MemoryError::new(MemoryErrorKind::Timeout, message)
         })??;
         let envelope: Option<Envelope> = serde_json::from_slice(&body).ok();
-        let code = envelope.as_ref().and_then(|it| it.error.as_ref()).map_or("", |error| &error.code);
-        // A 404 without this code is the answer of another server.
-        if code == "NOT_FOUND" {
+        // Without the name of a file it is the address that was not found, in this service or another.
+        let names_a_file = |error: &ReportedError| error.code == "NOT_FOUND" && error.details["resource"].is_string();
+        if envelope.as_ref().and_then(|it| it.error.as_ref()).is_some_and(names_a_file) {
             return Ok(ServiceAnswer::Missing);
         }
         let is_ok = |envelope: &Envelope| {
@@ -159,18 +161,19 @@ impl ServiceClient {
 
     fn refused(&self, status: u16, error: Option<ReportedError>, body: &[u8]) -> MemoryError {
         let stated = match error {
-            Some(ReportedError { code, message }) => format!("{code}: {message}"),
+            Some(ReportedError { code, message, .. }) => format!("{code}: {message}"),
             None => String::from_utf8_lossy(&body[..body.len().min(4_096)]).into_owned(),
         };
         let message = format!("the OpenViking service answered with status {status}: {}", self.shown(&stated));
         let kind = match status {
-            429 | 503 => MemoryErrorKind::Busy,
+            // 409: another program writes the same file.
+            409 | 429 | 503 => MemoryErrorKind::Busy,
             400 | 422 => MemoryErrorKind::Invalid,
             _ => MemoryErrorKind::Other,
         };
         let error = MemoryError::new(kind, message);
         match status {
-            401 | 403 => error.with_hint("set OPENVIKING_API_KEY to its key"),
+            401 | 403 => error.with_hint("set OPENVIKING_API_KEY to the key of a user"),
             404 => error.with_hint("check its address and its version"),
             _ => error,
         }

@@ -24,16 +24,31 @@ impl RequestCache {
         target: RequestTarget<'_>,
         by: Option<Arc<str>>,
     ) -> Result<Request, RenderError> {
+        self.with_prefix(record, target, |prefix| prefix.request(target, by))
+    }
+
+    /// Returns the digest of the request that [`render`](RequestCache::render) returns, without its bytes: in a long session they
+    /// are many.
+    pub(crate) fn digest(&self, record: &Record, target: RequestTarget<'_>) -> Result<Digest, RenderError> {
+        self.with_prefix(record, target, |prefix| prefix.digest(&prefix.tail(target)))
+    }
+
+    fn with_prefix<T>(
+        &self,
+        record: &Record,
+        target: RequestTarget<'_>,
+        complete: impl FnOnce(&RequestPrefix) -> T,
+    ) -> Result<T, RenderError> {
         RenderError::check_chunks(record)?;
         // A result that arrives later stands before what would be written now, so nothing is cached.
         if matches!(turn::next(record), turn::Next::RunTools(_)) {
-            return Ok(RequestPrefix::render(record, target)?.request(target, by));
+            return Ok(complete(&RequestPrefix::render(record, target)?));
         }
         let earlier = self.lock().take();
         let prefix = RequestPrefix::extend(earlier, record, target)?;
-        let request = prefix.request(target, by);
+        let completed = complete(&prefix);
         *self.lock() = Some(prefix);
-        Ok(request)
+        Ok(completed)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<RequestPrefix>>> {
@@ -123,18 +138,29 @@ impl RequestPrefix {
         RequestPrefix::render(record, target).map(Arc::new)
     }
 
+    /// Returns the rest of the request, with the end of its messages.
+    fn tail(&self, target: RequestTarget<'_>) -> Tail {
+        let mut builder = self.builder.tail();
+        if matches!(builder.last_role, None | Some(Role::Assistant)) {
+            builder.push_go_on(target);
+        }
+        let messages_end = self.builder.bytes.len() + builder.bytes.len();
+        builder.close(target);
+        Tail { builder, messages_end }
+    }
+
+    fn digest(&self, tail: &Tail) -> Digest {
+        Digest(*self.hasher.clone().update(&tail.builder.bytes).finalize().as_bytes())
+    }
+
     /// Completes the request.
     pub(super) fn request(&self, target: RequestTarget<'_>, by: Option<Arc<str>>) -> Request {
-        let mut tail = self.builder.tail();
-        if matches!(tail.last_role, None | Some(Role::Assistant)) {
-            tail.push_go_on(target);
-        }
-        let messages_end = self.builder.bytes.len() + tail.bytes.len();
-        tail.close(target);
+        let tail = self.tail(target);
+        let digest = self.digest(&tail);
+        let Tail { builder: tail, messages_end } = tail;
         let mut bytes = Vec::with_capacity(self.builder.bytes.len() + tail.bytes.len());
         bytes.extend_from_slice(&self.builder.bytes);
         bytes.extend_from_slice(&tail.bytes);
-        let digest = Digest(*self.hasher.clone().update(&tail.bytes).finalize().as_bytes());
         let text_bytes = (bytes.len() as u64).saturating_sub(tail.image_bytes);
         Request {
             bytes: bytes.into(),
@@ -156,6 +182,13 @@ impl RequestPrefix {
     fn fits(&self, target: RequestTarget<'_>) -> bool {
         self.identity == *target.identity && self.shape == target.settings.shape && self.cache == target.settings.cache
     }
+}
+
+/// The end of a request, after a prefix.
+struct Tail {
+    builder: RequestBuilder,
+    /// The length of the request up to the end of its messages.
+    messages_end: usize,
 }
 
 #[cfg(test)]

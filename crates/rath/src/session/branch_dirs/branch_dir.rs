@@ -54,6 +54,17 @@ pub(super) struct TrackedDir {
     pub(super) head: Option<StepId>,
 }
 
+/// The files of a directory before an update, and after it.
+pub(super) struct UpdatePlan {
+    found: Snapshot,
+    now: Tree,
+    /// The files that the record knows.
+    known: Tree,
+    wanted: Tree,
+    /// True if an earlier update was interrupted, and this one completes it.
+    was_interrupted: bool,
+}
+
 /// The number of directories, one in the other, that are made listable after a call.
 const MAX_UNLISTABLE_LEVELS: usize = 64;
 
@@ -82,17 +93,41 @@ impl TrackedDir {
 
     /// Does the work of [`BranchDir::update_to`] once.
     fn update_to(&mut self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<Attempt<()>> {
+        let UpdatePlan { found, now, known, wanted, was_interrupted } = self.plan_update(tree, last_tree, store)?;
         let TrackedDir { workspace, note, last, .. } = self;
+        if now != wanted
+            && let Attempt::Changed(error) = note.update(workspace, &found, [&known, tree, &wanted])?
+        {
+            return Ok(Attempt::Changed(error));
+        }
+        if now != wanted || was_interrupted {
+            note.remove();
+        }
+        *last = Some(workspace.snapshot()?);
+        Ok(Attempt::Done(()))
+    }
+
+    /// Decides what the files become when they are made equal to a tree. Fails if one of them was changed meanwhile, and by the tree as
+    /// well. Writes nothing.
+    pub(super) fn plan_update(
+        &mut self,
+        tree: &Tree,
+        last_tree: Option<&Tree>,
+        store: &Versions,
+    ) -> Result<UpdatePlan> {
+        let TrackedDir { workspace, note, last, .. } = self;
+        last_tree.map(versions::tree_id).transpose()?.into_iter().for_each(|tree| workspace.assume(tree));
         let found = workspace.snapshot()?;
         let now = versions::tree(found.tree);
         let known = last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| last_tree.cloned());
         let known = known.unwrap_or_else(|| tree.clone());
         let interrupted = note.completed(workspace, &[&known, tree])?;
-        let meant = interrupted.as_ref().unwrap_or(&now);
-        let wanted = if *meant == *tree || *meant == known {
+        let was_interrupted = interrupted.is_some();
+        let meant = interrupted.unwrap_or_else(|| now.clone());
+        let wanted = if meant == *tree || meant == known {
             tree.clone()
         } else {
-            let (merged, conflicts) = store.merge(&known, tree, meant)?;
+            let (merged, conflicts) = store.merge(&known, tree, &meant)?;
             if let [first, ..] = &conflicts[..] {
                 let message =
                     format!("`{}` was changed in the directory meanwhile, and by the merge as well", first.path);
@@ -102,16 +137,7 @@ impl TrackedDir {
             }
             merged
         };
-        if now != wanted
-            && let Attempt::Changed(error) = note.update(workspace, &found, [&known, tree, &wanted])?
-        {
-            return Ok(Attempt::Changed(error));
-        }
-        if now != wanted || interrupted.is_some() {
-            note.remove();
-        }
-        *last = Some(workspace.snapshot()?);
-        Ok(Attempt::Done(()))
+        Ok(UpdatePlan { found, now, known, wanted, was_interrupted })
     }
 
     /// Returns the links of a snapshot with the names that they give to files.
@@ -161,6 +187,21 @@ impl BranchDir {
     /// Returns true if files that a call changed can be put back: those of a mirror are copies.
     pub(super) fn can_put_back(&self) -> bool {
         self.mirror.is_none()
+    }
+
+    /// Returns the last snapshot.
+    pub(crate) fn last_look(&self) -> Option<Snapshot> {
+        self.tracked()?.last.clone()
+    }
+
+    /// Returns the files about which the trees of the last look and of one before do not say all: those that were written to although
+    /// they are as before, and those that cannot be read.
+    pub(crate) fn uncertain_since(&self, before: &Snapshot) -> Result<Vec<Effect>> {
+        let Some(tracked) = self.tracked() else { return Ok(Vec::new()) };
+        let Some(last) = &tracked.last else { return Ok(Vec::new()) };
+        let mut uncertain = versions::effects(tracked.workspace.rewritten(before, last)?);
+        uncertain.extend(versions::outdated_effects(last));
+        Ok(uncertain)
     }
 
     /// Forgets the last snapshot, if the files could not be seen since.

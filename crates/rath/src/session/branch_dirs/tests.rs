@@ -2,10 +2,12 @@
 
 use rath_record::chunk::Effect;
 
+use super::branch_dir::TrackedDir;
 use super::*;
-use crate::policy::{Mode, Policy};
+use crate::policy::{ActivePolicy, Mode, Policy};
 use crate::session::changed_paths::ChangedPaths;
-use crate::workspace::Objects;
+use crate::session::update_note::UpdateNote;
+use crate::workspace::{Objects, Workspace};
 
 /// A directory with a policy that denies to write `locked` and `large`.
 struct Fixture {

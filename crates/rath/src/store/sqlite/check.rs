@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::super::{BranchSummary, CheckReport, Damage, UnlistedBranch};
 use super::branch_row::BranchRow;
+use super::loader::CheckedRows;
 use super::payload::{self, StoredPayload};
 use super::salvage::PageScan;
 use super::scan::{self, BRANCHES, STEPS};
@@ -59,8 +60,12 @@ impl CheckProgress {
     }
 }
 
-/// Checks all ancestors of the head of a branch.
-pub(super) fn branch(connection: &Connection, branch: &BranchRow) -> rusqlite::Result<Vec<Damage>> {
+/// Checks all ancestors of the head of a branch, and adds their rows to `checked`.
+pub(super) fn branch(
+    connection: &Connection,
+    branch: &BranchRow,
+    checked: &mut CheckedRows,
+) -> rusqlite::Result<Vec<Damage>> {
     let mut checking = CheckProgress::default();
     let mut failed = Ok(());
     // The id that the step at a place must have according to its children.
@@ -81,6 +86,7 @@ pub(super) fn branch(connection: &Connection, branch: &BranchRow) -> rusqlite::R
                 if failed.is_ok() {
                     failed = checking.row(connection, &row);
                 }
+                checked.add(row);
             }
         }
     })?;

@@ -1,5 +1,6 @@
 //! Steps that are loaded from a database on access.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rath_record::chunk::Chunk;
@@ -16,12 +17,38 @@ use super::step_row::StepRow;
 /// The number of steps that are loaded at once.
 const STEPS_PER_FETCH: usize = 64;
 
+/// The most rows that are kept for the steps that are loaded after a check, and the most bytes of their JSON.
+const MAX_CHECKED_ROWS: usize = 20_000;
+const MAX_CHECKED_BYTES: usize = 32 << 20;
+
+/// The rows of a short session that were read while it was checked, so that none is read twice. Those of a long one are not kept.
+#[derive(Default)]
+pub(super) struct CheckedRows {
+    rows: HashMap<u64, StepRow>,
+    bytes: usize,
+    is_over: bool,
+}
+
+impl CheckedRows {
+    pub(super) fn add(&mut self, row: StepRow) {
+        if self.is_over {
+            return;
+        }
+        self.bytes += row.json.len();
+        self.rows.insert(row.place, row);
+        if self.rows.len() > MAX_CHECKED_ROWS || self.bytes > MAX_CHECKED_BYTES {
+            *self = CheckedRows { is_over: true, ..CheckedRows::default() };
+        }
+    }
+}
+
 /// Loads steps on access.
 pub(super) struct StepLoader {
     connection: Arc<Mutex<StoreConnection>>,
     rows: Arc<StepPlaces>,
     /// The rows that were found in the file without SQLite, if SQLite cannot read all of them.
     scan: Option<PageScan>,
+    checked: Mutex<CheckedRows>,
     /// A reference to itself, for the steps that it returns.
     own: Weak<StepLoader>,
 }
@@ -31,29 +58,50 @@ impl StepLoader {
         connection: &Arc<Mutex<StoreConnection>>,
         rows: &Arc<StepPlaces>,
         scan: Option<PageScan>,
+        checked: CheckedRows,
     ) -> Arc<Self> {
-        let (connection, rows) = (connection.clone(), rows.clone());
-        Arc::new_cyclic(|own| StepLoader { connection, rows, scan, own: own.clone() })
+        let (connection, rows, checked) = (connection.clone(), rows.clone(), Mutex::new(checked));
+        Arc::new_cyclic(|own| StepLoader { connection, rows, scan, checked, own: own.clone() })
     }
 
     /// Reads a step and the steps before it, newest first, up to the first that has not one parent.
+    ///
+    /// An unreadable step ends the run; if it is the requested one, it is lost.
     fn read_run(&self, connection: &Connection, place: u64, id: StepId) -> Vec<StepRow> {
-        let mut run: Vec<StepRow> = Vec::new();
-        let (mut next, mut wanted) = (place, id);
-        while run.len() < STEPS_PER_FETCH {
-            let row = scan::step(connection, next).ok().and_then(Result::ok);
-            let row = row.or_else(|| self.scan.as_ref()?.read(next)).filter(|row| row.id == wanted);
-            // An unreadable step ends the run; if it is the requested one, it is lost.
-            let Some(row) = row else { break };
-            let only = match row.parents[..] {
-                [(id, place)] if place > 0 => Some((place, id)),
-                _ => None,
-            };
-            run.push(row);
-            let Some(before) = only else { break };
-            (next, wanted) = before;
+        let mut run = StepRun { rows: Vec::new(), next: Some((place, id)) };
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((place, _)) = run.next {
+            if let Some(row) = checked.rows.remove(&place) {
+                run.add(row);
+                continue;
+            }
+            // What SQLite cannot read may have been found without it.
+            let _ = scan::rows_back(connection, place, |row| run.add(row));
+            let found = run.next.and_then(|(place, _)| self.scan.as_ref()?.read(place));
+            let Some(row) = found else { break };
+            run.add(row);
         }
-        run
+        run.rows
+    }
+}
+
+/// Steps each of which is the only parent of the one before it.
+struct StepRun {
+    rows: Vec<StepRow>,
+    /// The place and the id of the next one.
+    next: Option<(u64, StepId)>,
+}
+
+impl StepRun {
+    /// Adds the next step, and returns the place of the one after it. Another step ends the run.
+    fn add(&mut self, row: StepRow) -> Option<u64> {
+        self.next.take().filter(|next| *next == (row.place, row.id))?;
+        self.next = match row.parents[..] {
+            [(id, place)] if place > 0 && self.rows.len() + 1 < STEPS_PER_FETCH => Some((place, id)),
+            _ => None,
+        };
+        self.rows.push(row);
+        self.next.map(|(place, _)| place)
     }
 }
 
@@ -86,7 +134,7 @@ impl StepSource for StepLoader {
                 });
             }
             let stored = StoredChunk { chunk, json: &row.json, withheld: row.withheld };
-            let loaded = Step::from_store(parents, stored, row.stamp, &row.totals)?;
+            let loaded = Step::from_store(row.id, parents, stored, row.stamp, &row.totals)?;
             self.rows.set(&loaded, StorageState::At(row.place));
             step = Some(loaded);
         }

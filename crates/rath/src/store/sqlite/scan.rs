@@ -11,6 +11,9 @@ use rath_record::{BranchId, StepId};
 pub(super) const STEPS: &str = "SELECT s, head, json FROM steps WHERE s > ? ORDER BY s";
 pub(super) const BRANCHES: &str = "SELECT b, id, family, title, state FROM branches WHERE b > ? ORDER BY b";
 
+/// The query for the rows of steps up to a place, backwards.
+const STEPS_BACK: &str = "SELECT s, head, json FROM steps WHERE s <= ? ORDER BY s DESC";
+
 /// The number of rows that the cursor passes over before it is placed anew.
 const MAX_ROWS_PASSED: usize = 64;
 
@@ -115,7 +118,7 @@ fn walk_back_from(
     mut is_new: impl FnMut(u64) -> bool,
     mut each: impl FnMut(u64, Result<StepRow, RowFault>),
 ) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached("SELECT s, head, json FROM steps WHERE s <= ? ORDER BY s DESC")?;
+    let mut statement = connection.prepare_cached(STEPS_BACK)?;
     let mut open: BinaryHeap<u64> = heads.into_iter().filter(|head| is_new(*head)).collect();
     let mut visit = |open: &mut BinaryHeap<u64>, place: u64, row: Result<StepRow, RowFault>| {
         while open.peek() == Some(&place) {
@@ -152,6 +155,35 @@ fn walk_back_from(
         }
     }
     Ok(())
+}
+
+/// Calls `each` with the step at a place, and then with the one at each place that `each` returns, as far as they can be read.
+///
+/// Places go backwards: one cursor is enough, unless the next place is far away.
+pub(super) fn rows_back(
+    connection: &Connection,
+    first: u64,
+    mut each: impl FnMut(StepRow) -> Option<u64>,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(STEPS_BACK)?;
+    let mut wanted = first;
+    loop {
+        let (mut rows, mut passed) = (statement.query([wanted.cast_signed()])?, 0);
+        loop {
+            let Some(row) = rows.next()? else { return Ok(()) };
+            let at = row.get::<_, i64>(0)?.cast_unsigned();
+            if at == wanted {
+                let Some(next) = decode(at, row).ok().and_then(&mut each) else { return Ok(()) };
+                (wanted, passed) = (next, 0);
+            } else if at < wanted {
+                return Ok(());
+            } else if passed == MAX_ROWS_PASSED {
+                break;
+            } else {
+                passed += 1;
+            }
+        }
+    }
 }
 
 /// Reads the step at a place.

@@ -230,6 +230,10 @@ pub(super) fn open_for_reading(
     }
     let connection = connect(path, access)?;
     check_header(&connection, path, uri, header)?;
+    if number(&connection, "SELECT count(*) FROM sqlite_schema")? == 0 {
+        let message = format!("there is no store at {}: it was not created to its end", path.display());
+        return Err(StoreError::new(StoreErrorKind::Missing, message).with_hint(NO_STORE_HINT).into());
+    }
     Ok(connection)
 }
 
@@ -396,7 +400,7 @@ pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusq
                 if action == "open" { damaged } else { damaged.with_hint("`rath salvage` copies what is good") }
             }
         },
-        Some(DiskFull) => {
+        code if code == Some(DiskFull) || is_index_too_large(&error) => {
             let full = failed_in_sqlite(uri, action, &error);
             unwritable_hint(std::io::ErrorKind::StorageFull).into_iter().fold(full, StoreError::with_hint)
         }
@@ -406,6 +410,11 @@ pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusq
         }
         _ => failed_in_sqlite(uri, action, &error),
     }
+}
+
+/// Returns true if the index beside the WAL did not fit the disk.
+fn is_index_too_large(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// Creates the error for an action that failed in SQLite.

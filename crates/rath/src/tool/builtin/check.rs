@@ -33,6 +33,10 @@ impl Tool for Check {
         spec("check", description, properties, &["command"])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn touches(&self, _: &Value) -> Vec<Touch> {
         vec![Touch::everything()]
     }
@@ -47,6 +51,8 @@ impl Tool for Check {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let inputs = texts(&arguments, "inputs");
+        // A model may name what is still to come.
+        let inputs = cx.session().follow_inputs(&inputs).await.unwrap_or(inputs);
         let command = text(&arguments, "command");
         let mut sink = |_, printed: &[u8]| cx.output(String::from_utf8_lossy(printed));
         let result = cx.sandbox().await?.run_streaming(&Command::shell(command), &mut sink).await;

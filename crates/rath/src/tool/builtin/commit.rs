@@ -43,6 +43,10 @@ impl Tool for Commit {
         spec("commit", description, properties, &["message"])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn touches(&self, _: &Value) -> Vec<Touch> {
         vec![Touch::everything()]
     }

@@ -1,11 +1,11 @@
 //! The tool that replaces a part of a file.
 
-mod similar;
-
 use rath_record::chunk::ToolSpec;
 use rath_workspace::text_patch;
 use serde_json::{Value, json};
 
+use super::nearest_paths::or_nearest_paths;
+use super::similar::MissingLines;
 use super::{PATH_DESCRIPTION, count, file_error, spec, text};
 use crate::sandbox::{ByteRange, Sandbox};
 use crate::session::Result;
@@ -18,7 +18,7 @@ use crate::tool::{Output, Tool, ToolCx, Touch};
 pub struct EditFile;
 
 /// The size of the largest file that can be edited, before and after the edit.
-const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of occurrences that are looked for where one is expected.
 const MAX_COUNTED_OCCURRENCES: usize = 100;
 /// The number of lines that an answer lists.
@@ -28,18 +28,22 @@ impl Tool for EditFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "path": {"type": "string", "description": PATH_DESCRIPTION},
-            "old": {
+            "old_string": {
                 "type": "string",
                 "minLength": 1,
                 "description": "The text to replace, exactly as the file has it, indentation included. It has to be there \
                                 once: add lines around it until it is.",
             },
-            "new": {"type": "string", "description": "The text to put in its place."},
-            "all": {"type": "boolean", "description": "Whether to replace it wherever it is; left out, it has to be there once."},
+            "new_string": {"type": "string", "description": "The text to put in its place."},
+            "replace_all": {"type": "boolean", "description": "Whether to replace it wherever it is; left out, it has to be there once."},
         });
         let description = "Replaces a text in a file by another and leaves the rest as it is, line endings included. If the \
                            text is not there, the answer shows what comes nearest.";
-        spec("edit_file", description, properties, &["path", "old", "new"])
+        spec("edit_file", description, properties, &["path", "old_string", "new_string"])
+    }
+
+    fn is_builtin(&self) -> bool {
+        true
     }
 
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
@@ -51,7 +55,7 @@ impl Tool for EditFile {
         let before = read_text(&cx.sandbox().await.ok()?, path).await.ok()?;
         let (old, new, mode) = edit_of(arguments);
         let edited = replace(&before, old, new, mode).ok()?;
-        Some(text_patch(path, Some(&before), &edited.text))
+        Some(text_patch(path, Some(&before), Some(&edited.text)))
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
@@ -62,8 +66,8 @@ impl Tool for EditFile {
 
 /// Returns the text to replace, the new text, and the occurrences that are meant.
 fn edit_of(arguments: &Value) -> (&str, &str, EditMode) {
-    let mode = if arguments["all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
-    (text(arguments, "old"), text(arguments, "new"), mode)
+    let mode = if arguments["replace_all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
+    (text(arguments, "old_string"), text(arguments, "new_string"), mode)
 }
 
 /// The occurrences of a text that are replaced.
@@ -90,7 +94,8 @@ async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, mode: EditMod
 
 /// Reads a text file.
 pub(super) async fn read_text(sandbox: &Sandbox, path: &str) -> Result<String> {
-    let bytes = sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES + 1 }).await?;
+    let bytes = sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES + 1 }).await;
+    let bytes = or_nearest_paths(sandbox, path, bytes.map_err(Into::into)).await?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));
     }
@@ -108,16 +113,19 @@ struct Edit {
 /// Replaces a text in another, or says why that is not possible.
 fn replace(text: &str, old: &str, new: &str, mode: EditMode) -> Result<Edit, String> {
     if old.is_empty() {
-        return Err("`old` is empty".to_owned());
+        return Err("`old_string` is empty".to_owned());
     }
     if old == new {
-        return Err("`old` and `new` are the same".to_owned());
+        return Err("`old_string` and `new_string` are the same".to_owned());
     }
     // Models write line feeds; a carriage return in `old` is meant as such.
     let plain = if old.contains('\r') { NormalizedText::verbatim(text) } else { NormalizedText::new(text) };
     let offsets = find_occurrences(&plain.text, old, mode);
     if offsets.is_empty() {
-        return Err(similar::describe_missing(&plain.text, old));
+        let lines: Vec<_> = plain.text.lines().collect();
+        let wanted: Vec<_> = old.trim_matches('\n').lines().collect();
+        let missing = MissingLines { wanted: &wanted, argument: "`old_string`" };
+        return Err(format!("`old_string` is not there{}", missing.describe_nearest(&lines)));
     }
     let lines = line_numbers(&plain.text, &offsets);
     if mode == EditMode::Only && offsets.len() > 1 {
@@ -125,7 +133,10 @@ fn replace(text: &str, old: &str, new: &str, mode: EditMode) -> Result<Edit, Str
             MAX_COUNTED_OCCURRENCES => format!("at least {MAX_COUNTED_OCCURRENCES} times"),
             known => count(known, "time"),
         };
-        return Err(format!("`old` is there {times}, in {}; add lines around it, or set `all`", format_lines(&lines)));
+        return Err(format!(
+            "`old_string` is there {times}, in {}; add lines around it, or set `replace_all`",
+            format_lines(&lines)
+        ));
     }
     let mut edited = String::with_capacity(text.len());
     let mut done = 0;

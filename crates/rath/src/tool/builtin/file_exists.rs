@@ -25,6 +25,10 @@ impl Tool for FileExists {
         )
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn nature(&self, _: &Value) -> Nature {
         Nature::ReadOnly
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
+use super::nearest_paths::with_nearest_paths;
 use super::tree::{Directory, MAX_DEPTH};
 use super::{spec, text};
 use crate::sandbox::FileKind;
@@ -38,6 +39,10 @@ impl Tool for ListFiles {
         spec("list_files", description, properties, &[])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn nature(&self, _: &Value) -> Nature {
         Nature::ReadOnly
     }
@@ -55,7 +60,9 @@ impl Tool for ListFiles {
         while let Some(mut directory) = waiting.pop_front() {
             let children = match directory.children(&sandbox).await {
                 Ok(children) => children,
-                Err(error) if directory.depth == 0 => return Err(error),
+                Err(error) if directory.depth == 0 => {
+                    return Err(with_nearest_paths(&sandbox, text(&arguments, "path"), error).await);
+                }
                 // It was removed meanwhile, or may not be read.
                 Err(_) => continue,
             };

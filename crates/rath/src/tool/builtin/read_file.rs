@@ -3,6 +3,7 @@
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
+use super::nearest_paths::or_nearest_paths;
 use super::{PATH_DESCRIPTION, file_error, spec, text};
 use crate::sandbox::{ByteRange, Sandbox};
 use crate::session::Result;
@@ -27,12 +28,16 @@ impl Tool for ReadFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "path": {"type": "string", "description": PATH_DESCRIPTION},
-            "from_line": {"type": "integer", "minimum": 1, "description": "The first line to read; 1 if left out."},
-            "lines": {"type": "integer", "minimum": 1, "description": "How many lines to read; all that follow if left out."},
+            "offset": {"type": "integer", "minimum": 1, "description": "The number of the first line to read; 1 if left out."},
+            "limit": {"type": "integer", "minimum": 1, "description": "How many lines to read; all that follow if left out."},
         });
         let description = "Reads a text file as it is, without line numbers. Where it is only a part, the first line says \
                            which: `[lines 3 to 5 of 10]`. Files of more than 1 MiB are read in parts.";
         spec("read_file", description, properties, &["path"])
+    }
+
+    fn is_builtin(&self) -> bool {
+        true
     }
 
     fn nature(&self, _: &Value) -> Nature {
@@ -45,38 +50,40 @@ impl Tool for ReadFile {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let (sandbox, path) = (cx.sandbox().await?, text(&arguments, "path"));
-        let (from, lines) = (arguments["from_line"].as_u64(), arguments["lines"].as_u64());
-        let text = match (from, lines) {
-            (None, None) => read_whole(&sandbox, path).await?,
-            _ => {
+        let text = match (arguments["offset"].as_u64(), arguments["limit"].as_u64()) {
+            (None, None) => read_whole(&sandbox, path).await,
+            (from, lines) => {
                 let from = from.unwrap_or(1);
-                let mut selection = LineSelection::new(from, from.saturating_add(lines.unwrap_or(u64::MAX)));
-                let mut at = 0;
-                while !selection.is_enough(at) {
-                    let chunk = sandbox.read(path, ByteRange { offset: at, max_len: READ_BYTES }).await?;
-                    if chunk.is_empty() {
-                        selection.counted = true;
-                        break;
-                    }
-                    at += chunk.len() as u64;
-                    selection.add(&chunk);
-                    // The call can be cancelled between two reads of a long file.
-                    tokio::task::yield_now().await;
-                }
-                selection.into_text().map_err(|why| file_error("read", path, why))?
+                let selection = LineSelection::new(from, from.saturating_add(lines.unwrap_or(u64::MAX)));
+                read_lines(&sandbox, path, selection).await
             }
         };
-        Ok(text.into())
+        Ok(or_nearest_paths(&sandbox, path, text).await?.into())
     }
+}
+
+async fn read_lines(sandbox: &Sandbox, path: &str, mut selection: LineSelection) -> Result<String> {
+    let mut at = 0;
+    while !selection.is_enough(at) {
+        let chunk = sandbox.read(path, ByteRange { offset: at, max_len: READ_BYTES }).await?;
+        if chunk.is_empty() {
+            selection.counted = true;
+            break;
+        }
+        at += chunk.len() as u64;
+        selection.add(&chunk);
+        // The call can be cancelled between two reads of a long file.
+        tokio::task::yield_now().await;
+    }
+    selection.into_text().map_err(|why| file_error("read", path, why))
 }
 
 async fn read_whole(sandbox: &Sandbox, path: &str) -> Result<String> {
     let bytes = sandbox.read(path, ByteRange { offset: 0, max_len: MAX_TEXT_BYTES as u64 + 1 }).await?;
     if bytes.len() > MAX_TEXT_BYTES {
         let bytes = sandbox.stat(path).await?.map_or(bytes.len() as u64, |entry| entry.bytes);
-        let why = format!(
-            "it has {bytes} bytes, and at most {MAX_TEXT_BYTES} are read at once; give `from_line` and `lines`"
-        );
+        let why =
+            format!("it has {bytes} bytes, and at most {MAX_TEXT_BYTES} are read at once; give `offset` and `limit`");
         return Err(file_error("read", path, why));
     }
     String::from_utf8(bytes).map_err(|_| file_error("read", path, NOT_TEXT))

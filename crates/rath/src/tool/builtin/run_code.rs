@@ -55,6 +55,10 @@ impl Tool for RunCode {
         spec("run_code", description, properties, &["language", "code"])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn touches(&self, _: &Value) -> Vec<Touch> {
         vec![Touch::everything()]
     }

@@ -4,6 +4,7 @@ use rath_record::chunk::ToolSpec;
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 
+use super::nearest_paths::with_nearest_paths;
 use super::tree::{Child, Directory, MAX_DEPTH};
 use super::{count, file_error, spec, text};
 use crate::error::ErrorKind;
@@ -60,6 +61,10 @@ impl Tool for SearchFiles {
         spec("search_files", description, properties, &["pattern"])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn nature(&self, _: &Value) -> Nature {
         Nature::ReadOnly
     }
@@ -107,8 +112,10 @@ struct SearchResults {
 
 impl FileSearch {
     async fn run(&mut self, path: &str) -> Result<()> {
-        let entry =
-            self.sandbox.stat(path).await?.ok_or_else(|| file_error("search", path, "there is no such file"))?;
+        let Some(entry) = self.sandbox.stat(path).await? else {
+            let error = file_error("search", path, "there is no such file");
+            return Err(with_nearest_paths(&self.sandbox, path, error).await);
+        };
         match entry.kind {
             FileKind::Directory => {}
             FileKind::File => return self.search_file(path, entry.bytes).await,

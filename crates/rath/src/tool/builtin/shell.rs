@@ -52,6 +52,10 @@ impl Tool for Shell {
         spec("shell", description, properties, &["command"])
     }
 
+    fn is_builtin(&self) -> bool {
+        true
+    }
+
     fn touches(&self, _: &Value) -> Vec<Touch> {
         vec![Touch::everything()]
     }

@@ -19,11 +19,15 @@ impl Tool for WriteFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "path": {"type": "string", "description": PATH_DESCRIPTION},
-            "text": {"type": "string", "description": "The whole of the file from now on."},
+            "content": {"type": "string", "description": "The whole of the file from now on."},
         });
         let description = "Writes a text file, and the directories that it lies in. What the file said before is gone; to \
                            change a part of it, use `edit_file`.";
-        spec("write_file", description, properties, &["path", "text"])
+        spec("write_file", description, properties, &["path", "content"])
+    }
+
+    fn is_builtin(&self) -> bool {
+        true
     }
 
     fn nature(&self, _: &Value) -> Nature {
@@ -41,11 +45,11 @@ impl Tool for WriteFile {
             Some(_) => Some(read_text(&sandbox, path).await.ok()?),
             None => None,
         };
-        Some(text_patch(path, before.as_deref(), text(arguments, "text")))
+        Some(text_patch(path, before.as_deref(), Some(text(arguments, "content"))))
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let (path, bytes) = (text(&arguments, "path"), text(&arguments, "text").as_bytes());
+        let (path, bytes) = (text(&arguments, "path"), text(&arguments, "content").as_bytes());
         cx.sandbox().await?.write(path, bytes).await?;
         Ok(format!("wrote {} bytes", bytes.len()).into())
     }

@@ -186,11 +186,11 @@ fn parse_call<'a>(tools: &'a [ToolHandle], call: &Call) -> Result<(&'a ToolHandl
     };
     // A call without arguments is a call with none.
     let text = if matches!(text.trim(), "" | "null") { "{}" } else { text };
-    let mut arguments: Value = serde_json::from_str(text).map_err(|error| {
+    let arguments: Value = serde_json::from_str(text).map_err(|error| {
         CallOutcome::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}"))
     })?;
-    match tool.check(&arguments) {
-        Ok(()) => {
+    match tool.read_arguments(arguments) {
+        Ok(mut arguments) => {
             floats_to_integers(&mut arguments);
             Ok((tool, arguments))
         }
@@ -216,6 +216,12 @@ fn floats_to_integers(value: &mut Value) {
 
 /// Decides which action a call with valid arguments needs, as far as the record says. The policy is asked later.
 fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, progress: &Progress) -> CallAction {
+    if let Some(problem) = tool.tool().refuses(&arguments) {
+        return match progress.is_in_doubt() {
+            true => CallAction::AskEnd,
+            false => CallAction::Close(CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {problem}"))),
+        };
+    }
     let nature = tool.tool().nature(&arguments);
     // A workflow goes on from its own record; any other tool would do anew what it did before it was paused.
     let is_paused = matches!(progress, Progress::Paused { .. });

@@ -204,8 +204,10 @@ impl ReplayedCall {
         step: &Step,
         recorded: &ToolResult,
     ) -> Result<()> {
-        // A call whose path was moved at the last moment is refused without a start.
-        let is_refused = recorded.outcome == Outcome::Denied && matches!(self.action, CallAction::Make(_));
+        // A call whose path was moved at the last moment is refused without a start, and so is one that an earlier version did not
+        // understand.
+        let is_refused = (recorded.outcome == Outcome::Denied || is_misunderstood(recorded))
+            && matches!(self.action, CallAction::Make(_));
         if self.cx.is_none() && !is_refused && !self.is_forgotten {
             self.start(session, None);
             replay.ensure_not_diverged(session)?;
@@ -305,12 +307,19 @@ pub(crate) async fn repeat_call(replay: &Arc<Replay>, tools: &[ToolHandle], step
         Next::RunTools(pending) => pending,
         _ => Vec::new(),
     };
+    let started = std::iter::successors(first_parent(step), |step| first_parent(step));
+    let mut started = started.take_while(|step| *step != answer);
+    let is_started =
+        started.any(|step| matches!(step.chunk(), Chunk::ToolStarted(started) if started.call == recorded.call));
     let mut pending = pending.into_iter().filter(|pending| pending.call.id == recorded.call);
     let Some(pending) = pending.nth(earlier.count()) else { return Ok(Some("asked for twice".to_owned())) };
     let Some(before) = first_parent(step) else { return Ok(Some("not asked for on the record".to_owned())) };
     let session = replay.session_at(before);
     match plan(tools, pending).action {
         CallAction::Make(ready) if ready.tool.tool().only_runs_workflows() => Ok(Some("a workflow".to_owned())),
+        CallAction::Make(_) if is_misunderstood(recorded) && !is_started => {
+            Ok(Some("not understood when it was recorded".to_owned()))
+        }
         CallAction::Make(ready) => {
             let cx = ready.context(&session, call, Vec::new(), None);
             make_again(&session, replay, (step, call), (&ready, &cx), recorded).await.map(|()| None)
@@ -385,6 +394,11 @@ impl PutBackAgain {
 /// cancellations cannot be repeated.
 fn is_made_again(replay: &Replay, ready: &ReadyCall, recorded: &ToolResult) -> bool {
     has_ended(recorded) && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
+}
+
+/// Returns true if a call may have been refused before it was started: its tool or its arguments were not understood.
+fn is_misunderstood(recorded: &ToolResult) -> bool {
+    matches!(recorded.outcome, Outcome::UnknownTool | Outcome::BadJson | Outcome::BadArguments)
 }
 
 fn has_ended(recorded: &ToolResult) -> bool {

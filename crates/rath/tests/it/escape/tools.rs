@@ -17,7 +17,7 @@ fn calls(path: &str) -> Vec<Value> {
     let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});
     vec![
         call("read_file", json!({"path": path})),
-        call("read_file", json!({"path": path, "from_line": 1, "lines": 5})),
+        call("read_file", json!({"path": path, "offset": 1, "limit": 5})),
         call("file_exists", json!({"path": path})),
         call("list_files", json!({"path": path, "depth": 5})),
         call("search_files", json!({"path": path, "pattern": "C.NARY|r..t:|P.TH="})),
@@ -27,10 +27,16 @@ fn calls(path: &str) -> Vec<Value> {
             "shell",
             json!({"command": "cat secret file passwd sub/secret etc/passwd 2>/dev/null; true", "cwd": path}),
         ),
-        call("edit_file", json!({"path": path, "old": "A", "new": "B", "all": true})),
-        call("edit_file", json!({"path": path, "old": "harmless", "new": "changed"})),
-        call("write_file", json!({"path": path, "text": "written"})),
+        call("edit_file", json!({"path": path, "old_string": "A", "new_string": "B", "replace_all": true})),
+        call("edit_file", json!({"path": path, "old_string": "harmless", "new_string": "changed"})),
+        call("write_file", json!({"path": path, "content": "written"})),
+        call("apply_patch", json!({"input": patch(&format!("*** Update File: {path}\n-written\n+patched"))})),
     ]
+}
+
+/// Returns a patch with this section.
+fn patch(section: &str) -> String {
+    format!("*** Begin Patch\n{section}\n*** End Patch")
 }
 
 /// The tools whose arguments name no path.
@@ -59,13 +65,17 @@ fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
             Own => (false, "is in the reserved directory `.rath`"),
             File => (!matches!(nth, 3 | 7 | 8), ""),
             Directory => (matches!(nth, 2 | 3 | 4 | 7), ""),
-            Nothing => (matches!(nth, 2 | 10), ""),
+            Nothing => (matches!(nth, 2 | 10 | 11), ""),
             Odd => (nth == 2, ""),
             Never if nth == 2 => continue,
             Never => (false, ""),
         };
         let wanted = wanted || WITHOUT.contains(&nth);
         let outcome_wanted = if wanted { Outcome::Ok } else { Outcome::Failed };
+        // Some paths cannot be named in a patch, which has no white space around one: it may name another.
+        if nth == 11 && (row.0.trim() != row.0 || said.contains("of the patch")) {
+            continue;
+        }
         assert_eq!(*outcome, outcome_wanted, "{name}: call {nth} says {said}");
         assert!(wanted || said.contains(why), "{name}: call {nth} says {said}");
     }
@@ -98,13 +108,18 @@ fn nothing_that_is_swapped_meanwhile_leads_a_tool_out() {
                 for nth in 0..times {
                     let (path, above) =
                         (json!({"path": path}), json!({"path": above, "depth": 9, "pattern": "C.NARY"}));
-                    let text = json!({"path": path["path"], "text": "harmless", "old": "A", "new": "B", "all": true});
+                    let text = json!({"path": path["path"], "content": "harmless", "old_string": "A", "new_string": "B", "replace_all": true});
+                    let name = path["path"].as_str().expect("a path");
+                    let update = format!("*** Update File: {name}\n-harmless\n+changed");
+                    let delete = format!("*** Delete File: {name}");
                     let mut said = vec![
                         builtin::ReadFile.call(&cx, path.clone()).await,
                         builtin::ListFiles.call(&cx, above.clone()).await,
                         builtin::SearchFiles.call(&cx, above.clone()).await,
                         builtin::EditFile.call(&cx, text.clone()).await,
                         builtin::WriteFile.call(&cx, text).await,
+                        builtin::ApplyPatch.call(&cx, json!({"input": patch(&update)})).await,
+                        builtin::ApplyPatch.call(&cx, json!({"input": patch(&delete)})).await,
                     ];
                     if nth % 10 == 0 {
                         let list = json!({"command": "ls", "cwd": above["path"]});

@@ -38,7 +38,10 @@ pub(crate) fn plan(chance: &mut Chance, state: &State, names: [String; 4]) -> Ve
             (0, Some(old)) => {
                 let first = old.lines().next().unwrap_or_default();
                 let new = old.replacen(first, text.trim_end(), 1);
-                (("edit_file", json!({ "path": at, "old": first, "new": text.trim_end() })), vec![(at, Some(new))])
+                (
+                    ("edit_file", json!({ "path": at, "old_string": first, "new_string": text.trim_end() })),
+                    vec![(at, Some(new))],
+                )
             }
             (1, Some(_)) => (stages(vec![wait(chance), json!({ "remove": at })]), vec![(at, None)]),
             (2, Some(old)) if !is_there(&state, other) => {
@@ -71,7 +74,7 @@ pub(crate) fn plan(chance: &mut Chance, state: &State, names: [String; 4]) -> Ve
                 let list = vec![wait(chance), json!({ "write": at, "text": text }), wait(chance)];
                 (stages(list), vec![(at, Some(text))])
             }
-            _ => (("write_file", json!({ "path": at, "text": text })), vec![(at, Some(text))]),
+            _ => (("write_file", json!({ "path": at, "content": text })), vec![(at, Some(text))]),
         };
         let leaves: Vec<_> = leaves.into_iter().map(|(path, text)| (path.as_bytes().to_vec(), text)).collect();
         state = left(&state, &leaves);

@@ -164,7 +164,7 @@ impl Planner<'_> {
             40 | 41 => {
                 let at = if kind == 40 { self.free(&plain)? } else { self.file(0)? };
                 let path = String::from_utf8(at).ok()?;
-                Some(self.call("write_file", json!({ "path": path, "text": text })))
+                Some(self.call("write_file", json!({ "path": path, "content": text })))
             }
             42..=44 => {
                 let at = self.file(1)?;
@@ -173,7 +173,7 @@ impl Planner<'_> {
                 let path = String::from_utf8(at).ok()?;
                 // One that is not there is refused, and changes nothing.
                 let old = if kind == 44 { "nothing like it" } else { old };
-                Some(self.call("edit_file", json!({ "path": path, "old": old, "new": line })))
+                Some(self.call("edit_file", json!({ "path": path, "old_string": old, "new_string": line })))
             }
             _ => {
                 let file = sh(&self.file(1)?);

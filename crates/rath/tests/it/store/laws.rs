@@ -297,6 +297,20 @@ fn what_was_deleted_after_it_was_read_is_written_again_or_refused() {
 }
 
 #[test]
+fn a_fork_that_is_recorded_is_there_at_once() {
+    stores(|open| {
+        let store = open();
+        let session = block_on(Session::user("one").record(&store)).expect("recorded");
+        let fork = block_on(session.fork_named("side").record(&store)).expect("recorded");
+        let found = block_on(store.read(fork.id())).expect("it is there").session;
+        assert_eq!(found.head().map(Step::id), fork.head().map(Step::id));
+        assert!(
+            matches!(found.head().map(Step::chunk), Some(Chunk::Forked(forked)) if forked.name.as_deref() == Some("side"))
+        );
+    });
+}
+
+#[test]
 fn whoever_writes_all_the_time_counts_as_alive() {
     // A loaded machine may be so slow that the lease ends although it writes: then it gets a longer one.
     let error = rath_test_support::with_enough_time(Duration::from_millis(900), |lease| {

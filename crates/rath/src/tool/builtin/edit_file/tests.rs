@@ -48,27 +48,27 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "b",
         "x",
         EditMode::Only,
-        expect!["! `old` is there 3 times, in lines 1, 2 and 3; add lines around it, or set `all`"],
+        expect!["! `old_string` is there 3 times, in lines 1, 2 and 3; add lines around it, or set `replace_all`"],
     );
     check(
         "aaa",
         "aa",
         "x",
         EditMode::Only,
-        expect!["! `old` is there 2 times, in line 1; add lines around it, or set `all`"],
+        expect!["! `old_string` is there 2 times, in line 1; add lines around it, or set `replace_all`"],
     );
-    check("a", "", "x", EditMode::Only, expect!["! `old` is empty"]);
-    check("a", "a", "a", EditMode::Only, expect!["! `old` and `new` are the same"]);
-    check("a", "zebra", "x", EditMode::Only, expect!["! `old` is not there"]);
-    check("", "zebra", "x", EditMode::Only, expect!["! `old` is not there"]);
-    check("a", "\n\n", "x", EditMode::Only, expect!["! `old` is not there"]);
+    check("a", "", "x", EditMode::Only, expect!["! `old_string` is empty"]);
+    check("a", "a", "a", EditMode::Only, expect!["! `old_string` and `new_string` are the same"]);
+    check("a", "zebra", "x", EditMode::Only, expect!["! `old_string` is not there"]);
+    check("", "zebra", "x", EditMode::Only, expect!["! `old_string` is not there"]);
+    check("a", "\n\n", "x", EditMode::Only, expect!["! `old_string` is not there"]);
     check(
         "fn main() {\n    if ready {\n\tgo();\n    }\n}\n",
         "if ready {\n    go();\n}",
         "x",
         EditMode::Only,
         expect![[r#"
-            ! `old` is not there; lines 2 to 4 are the same but for white space:
+            ! `old_string` is not there; lines 2 to 4 are the same but for white space: line 2 begins with 4 spaces, and with no white space in `old_string`:
                 if ready {
             	go();
                 }"#]],
@@ -79,7 +79,7 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "x",
         EditMode::Only,
         expect![[r#"
-            ! `old` is not there; line 1 is nearest:
+            ! `old_string` is not there; line 1 is nearest:
             let total = sum(items);"#]],
     );
     check(
@@ -88,10 +88,60 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "x",
         EditMode::Only,
         expect![[r#"
-            ! `old` is not there; lines 2 to 4 are nearest:
+            ! `old_string` is not there; lines 2 to 4 are nearest, and the first that differs is line 3: `third` in `old_string`:
             two
             three
             four"#]],
+    );
+}
+
+#[test]
+fn an_error_says_what_differs() {
+    let text = "fn main() {\n    go();  \n\tstop( a );\n}\n";
+    check(
+        text,
+        "    go();\n\tstop( a );",
+        "x",
+        EditMode::Only,
+        expect![[r#"
+        ! `old_string` is not there; lines 2 to 3 are the same but for white space: line 2 ends with 2 spaces, and with no white space in `old_string`:
+            go();  
+        	stop( a );"#]],
+    );
+    check(text, "  go();", "x", EditMode::Only, expect![[r#""fn main() {\n  x  \n\tstop( a );\n}\n" in line 2"#]]);
+    check(
+        text,
+        "stop(a);",
+        "x",
+        EditMode::Only,
+        expect![[r#"
+        ! `old_string` is not there; line 3 is the same but for white space: line 3 begins with 1 tab, and with no white space in `old_string`:
+        	stop( a );"#]],
+    );
+    check(
+        text,
+        "1\tfn main() {\n2\t    go();  ",
+        "x",
+        EditMode::Only,
+        expect![
+            "! `old_string` is not there; lines 1 to 2 are the same without the line numbers: leave the numbers out"
+        ],
+    );
+    check(
+        text,
+        "1: fn main() {",
+        "x",
+        EditMode::Only,
+        expect!["! `old_string` is not there; line 1 is the same without the line numbers: leave the numbers out"],
+    );
+    check(
+        &"x".repeat(1_000),
+        &format!("{}y", "x".repeat(999)),
+        "x",
+        EditMode::Only,
+        expect![[r#"
+        ! `old_string` is not there; line 1 is nearest:
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]],
     );
 }
 
@@ -108,12 +158,12 @@ fn edits_that_are_made_to_cost_much_cost_little() {
             "a".repeat(1 << 19),
             "b".to_owned(),
             EditMode::Only,
-            "`old` is there at least 100 times, in line 1; add",
+            "`old_string` is there at least 100 times, in line 1; add",
         ),
         // Many short lines, and a long one.
-        (&many, "a".repeat(100_000), "b".to_owned(), EditMode::Only, "`old` is not there"),
+        (&many, "a".repeat(100_000), "b".to_owned(), EditMode::Only, "`old_string` is not there"),
         // Each of them differs in the last line.
-        (&many, "aaaabbbb\n".repeat(50_000) + "c", "b".to_owned(), EditMode::Only, "`old` is not there"),
+        (&many, "aaaabbbb\n".repeat(50_000) + "c", "b".to_owned(), EditMode::Only, "`old_string` is not there"),
     ];
     for (text, old, new, mode, expected) in cases {
         let message = replace(text, &old, &new, mode).expect_err("it is refused");

@@ -19,7 +19,7 @@ const FILES_OF_A_PACK: usize = 40;
 /// An agent that writes these files in one round of calls. No process is started: the recording follows one.
 fn writer(files: &[(String, String)]) -> Agent {
     let call =
-        |(path, text): &(String, String)| json!({"name": "write_file", "arguments": {"path": path, "text": text}});
+        |(path, text): &(String, String)| json!({"name": "write_file", "arguments": {"path": path, "content": text}});
     let calls = json!({"calls": files.iter().map(call).collect::<Vec<_>>()}).to_string();
     Agent::new("Work.", &script([calls, r#"{"text": "done"}"#.to_owned()])).tool(WriteFile)
 }
