@@ -105,7 +105,12 @@ fn others() -> Vec<Attack> {
     vec![
         wall("the environment of another process", CanaryIsPrinted, "tr '\\0' '\\n' < /proc/$VICTIM/environ"),
         wall("the command line of another process", CanaryIsPrinted, "tr '\\0' '\\n' < /proc/$VICTIM/cmdline"),
-        wall("an open file of another process", CanaryIsPrinted, "cat /proc/$VICTIM/fd/3"),
+        // The number of its descriptor depends on what the tests were started with.
+        wall(
+            "an open file of another process",
+            CanaryIsPrinted,
+            "for f in /proc/$VICTIM/fd/*; do [ -f \"$f\" ] && cat \"$f\"; done",
+        ),
         wall("the directory of another process", CanaryIsPrinted, "cat /proc/$VICTIM/cwd/secret"),
         wall("the root directory of another process", CanaryIsPrinted, "cat \"/proc/$VICTIM/root$HIDDEN/secret\""),
         wall(
