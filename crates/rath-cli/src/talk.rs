@@ -282,7 +282,7 @@ impl<'a> Talk<'a> {
                 Edit::Nothing => {}
                 _ => self.is_leaving = false,
             }
-            self.draw(Activity::Idle);
+            self.draw_after_keys(Activity::Idle);
         }
     }
 
@@ -391,6 +391,13 @@ impl<'a> Talk<'a> {
     fn print_gap(&mut self) {
         if std::mem::take(&mut self.needs_gap) {
             output::message!("");
+        }
+    }
+
+    /// Draws the area, once all keys are applied that are there.
+    fn draw_after_keys(&mut self, activity: Activity<'_>) {
+        if !self.keys.has_more() {
+            self.draw(activity);
         }
     }
 

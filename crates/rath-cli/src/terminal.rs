@@ -107,9 +107,14 @@ fn leave() {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Waits until something is typed, but no longer than this time. Fails if the terminal is gone.
-pub(crate) fn wait_for_keys(most: Duration) -> io::Result<()> {
+/// Waits until something is typed, but no longer than this time. Returns false if nothing was; fails if the terminal is gone.
+pub(crate) fn wait_for_keys(most: Duration) -> io::Result<bool> {
     system::wait_for_keys(most)
+}
+
+/// Announces again what is typed already, to a reader that waits for more.
+pub(crate) fn announce_keys() -> io::Result<()> {
+    system::announce_keys()
 }
 
 /// Draws other lines in the area, with the cursor there. Each is cut to the width of the terminal; of too many lines the first

@@ -96,7 +96,7 @@ impl Talk<'_> {
                     if cancel.is_cancelled() {
                         self.question = None;
                     }
-                    self.draw(Activity::Working { since, session: &shown });
+                    self.draw_after_keys(Activity::Working { since, session: &shown });
                     continue;
                 }
                 () = &mut stop, if !leaves => {
@@ -109,7 +109,9 @@ impl Talk<'_> {
                     let (question, answer) = question;
                     // What was typed before the question is no answer to it.
                     while let Some(event) = self.keys.next_now() {
-                        let _ = self.edit(event);
+                        if let Edit::Sent(line) = self.edit(event) {
+                            self.typed(line);
+                        }
                     }
                     match asking::show_question(&question) {
                         Some(refusal) => _ = answer.send(refusal),

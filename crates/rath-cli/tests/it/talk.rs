@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::permissions::Place;
 
 /// A line of what a model answers.
-const HELLO: &str = r#"{"text": "Hello, **Ann**."}"#;
+pub(super) const HELLO: &str = r#"{"text": "Hello, **Ann**."}"#;
 
 /// Returns a line that calls a tool to write a file of one line.
-fn write_call(name: &str, content: &str) -> String {
-    format!(r#"{{"calls": [{{"name": "write_file", "arguments": {{"path": "{name}", "content": "{content}\\n"}}}}]}}"#)
+pub(super) fn write_call(name: &str, content: &str) -> String {
+    format!(r#"{{"calls": [{{"name": "write_file", "arguments": {{"path": "{name}", "content": "{content}\n"}}}}]}}"#)
 }
 
-fn talk(place: &Place, options: &[&str]) -> Terminal {
+pub(super) fn talk(place: &Place, options: &[&str]) -> Terminal {
     talk_with(place, options, 80, |command| _ = command.env("NO_COLOR", "1"))
 }
 
-fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(&mut Command)) -> Terminal {
+pub(super) fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(&mut Command)) -> Terminal {
     let script = format!("script:{}", place.path("script.jsonl").display());
     let mut command: Command = place.command("app", &[&["--model", &script], options].concat());
     command.env("TERM", "xterm");
@@ -28,7 +28,7 @@ fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(
 }
 
 /// Returns the lines of a screen without escape sequences. What is printed where lines were erased begins a line.
-fn lines(screen: &str) -> Vec<String> {
+pub(super) fn lines(screen: &str) -> Vec<String> {
     let screen = screen.replace("\u{1b}[J", "\n");
     let parts = screen.split("\u{1b}[").enumerate().map(|(nth, part)| match nth {
         0 => part,
@@ -37,14 +37,14 @@ fn lines(screen: &str) -> Vec<String> {
     parts.collect::<String>().lines().map(str::to_owned).collect()
 }
 
-fn json(place: &Place, args: &[&str]) -> Vec<Value> {
+pub(super) fn json(place: &Place, args: &[&str]) -> Vec<Value> {
     let output = place.rath("app", args);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 /// Returns what the model would read now.
-fn request(place: &Place) -> String {
+pub(super) fn request(place: &Place) -> String {
     let output = place.rath("app", &["render", "@", "head", "--to", "openai:gpt-5"]);
     String::from_utf8(output.stdout).expect("UTF-8")
 }
@@ -367,7 +367,7 @@ fn nothing_is_wider_than_the_terminal() {
         let mut shown: Vec<_> = lines(&screen).into_iter().filter(|line| !line.starts_with("sandbox: ")).collect();
         if columns < 80 {
             let help = shown.iter().position(|line| line == "> /help").expect("the help");
-            shown = shown[help..].iter().take_while(|line| !line.starts_with("> /q")).cloned().collect();
+            shown = shown[help..].iter().take_while(|line| !line.starts_with("saved as ")).cloned().collect();
         }
         for line in shown {
             assert!(line.chars().count() <= usize::from(columns), "{line}\n{screen}");
