@@ -379,9 +379,18 @@ impl<'a> Talk<'a> {
 
     /// Prints a line that the person sent.
     fn echo(&self, text: &str) {
+        self.echo_behind(MESSAGE_PROMPT, text);
+    }
+
+    /// Prints a line with which the person answered a question.
+    fn echo_answer(&self, text: &str) {
+        self.echo_behind(ANSWER_PROMPT, text);
+    }
+
+    fn echo_behind(&self, prompt: &str, text: &str) {
         let lines: Vec<_> = text.lines().collect();
         for (nth, line) in lines.iter().enumerate() {
-            let mark = if nth == 0 { "> " } else { "  " };
+            let mark = if nth == 0 { prompt } else { "  " };
             let whole = Line::default().with(BOLD, format!("{mark}{}", one_line(line)));
             print_lines(&whole.wrap(terminal::columns(), &"  ".into()));
         }
@@ -413,7 +422,7 @@ impl<'a> Talk<'a> {
         }
         lines.extend(self.queue.iter().map(|text| editor::waiting_row(text)));
         lines.push(Line::default());
-        let prompt = Line::default().with(BOLD, if self.is_asking() { "? " } else { "> " });
+        let prompt = Line::default().with(BOLD, if self.is_asking() { ANSWER_PROMPT } else { MESSAGE_PROMPT });
         let editor = if self.is_asking() { &self.answer } else { &self.editor };
         let (rows, at) = editor.rows(&prompt, columns);
         let cursor = CursorPosition { line: lines.len() + at.line, column: at.column };
@@ -465,6 +474,9 @@ enum Activity<'a> {
     Working { since: std::time::Instant, session: &'a Session },
 }
 
+/// The text before the line that is typed: for a message or a command, and for the answer to a question.
+const MESSAGE_PROMPT: &str = "> ";
+const ANSWER_PROMPT: &str = "? ";
 /// The lines of an answer that is not complete which are shown.
 const MAX_LIVE_LINES: usize = 8;
 

@@ -15,7 +15,7 @@ use crate::agent::{self, OnDifference, ResumeMode, describe_paths};
 use crate::asking::user_name;
 use crate::output::{self, BRANCH, Failure};
 use crate::sessions::{self, StoredSession};
-use crate::styled::Line;
+use crate::styled::{FAINT, Line};
 use crate::terminal;
 
 /// The summaries that a model reads in the place of what was taken back, with and without calls.
@@ -50,7 +50,7 @@ impl Talk<'_> {
             Slash::Rewind(Some(nth)) => self.rewind(&nth).await?,
             Slash::Fork(name) => self.fork(name).await?,
             Slash::Check(command) => self.check(&command).await?,
-            Slash::Approve => _ = self.decide_calls().await?,
+            Slash::Approve => self.approve().await?,
             Slash::Model(None) => output::message!("{}", one_line(&self.model)),
             Slash::Model(Some(model)) => self.model(model).await?,
             Slash::Compact => self.compact().await?,
@@ -316,6 +316,15 @@ impl Talk<'_> {
         Err(error.into())
     }
 
+    /// Asks about the calls that wait, and says how the turn goes on.
+    async fn approve(&mut self) -> Result<(), Failure> {
+        let waits = !waiting_calls(self.session_mut()?).is_empty();
+        if self.decide_calls().await? && waits {
+            output::message!("{FAINT}Enter goes on with the turn{FAINT:#}");
+        }
+        Ok(())
+    }
+
     pub(super) fn has_calls_in_doubt(&self) -> bool {
         let calls = self.session.as_ref().map(waiting_calls).unwrap_or_default();
         calls.iter().any(|call| call.progress.is_in_doubt())
@@ -365,10 +374,13 @@ impl Talk<'_> {
         let answer = loop {
             self.draw(super::Activity::Idle);
             match self.idle_line().await {
-                Some(line) if ["y", "yes", "n", "no"].contains(&line.split_whitespace().next().unwrap_or_default()) => {
-                    break Some(line);
+                Some(line) if !line.trim().is_empty() => {
+                    self.echo_answer(&line);
+                    if ["y", "yes", "n", "no"].contains(&line.split_whitespace().next().unwrap_or_default()) {
+                        break Some(line);
+                    }
+                    output::message!("not understood; y or n?");
                 }
-                Some(line) if !line.trim().is_empty() => output::message!("not understood; y or n?"),
                 _ => break None,
             }
         };

@@ -142,6 +142,7 @@ impl Talk<'_> {
             }
             return;
         };
+        self.echo_answer(&line);
         match asking::reply(&question, &line, &self.project) {
             Some(reply) => _ = answer.send(reply),
             None => self.question = Some((question, answer)),

@@ -64,14 +64,14 @@ fn versions_are_checked_out_compared_and_restored() {
                 diff --git a/old.txt b/new.txt
                 rename from old.txt
                 rename to new.txt
-                ! 2 files changed; the last common step is STEP1
+                ! 2 files changed
                 exit 0
             "#]],
         );
         fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-                ! 0 files changed; the last common step is STEP1
+                ! 0 files changed
                 exit 0
             "#]],
         );
