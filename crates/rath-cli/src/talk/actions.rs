@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rath::chunk::{Compressed, Effect};
 use rath::prelude::*;
 use rath::record::draw::{count, describe_effect, one_line, preview};
-use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
+use rath::record::{BranchId, Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::turn::{Next, PendingCall, Progress};
 use rath::view::{self, Message};
 
@@ -387,12 +387,18 @@ impl Talk<'_> {
         self.is_deciding = false;
         answer
     }
+}
 
-    /// Returns what a call changed, as a patch.
-    pub(super) async fn patch_of(&self, session: &Session, step: &Step) -> Option<String> {
-        let before = Session::resume(Record::at(step.parents().first()?.step()?.clone())).with_files_in(&self.project);
-        before.patch(session).await.ok()
-    }
+/// Returns the session that a fork began from.
+fn origin_of(session: &Session) -> Option<BranchId> {
+    let own = session.as_record().newest_first().take_while(|step| step.stamp().branch == session.id());
+    let forked = own.filter(|step| matches!(step.chunk(), Chunk::Forked(_))).last();
+    let before = match forked {
+        Some(step) => step.parents().first()?.step(),
+        // The first step of a fork is written with the next one.
+        None => session.head().filter(|step| step.stamp().branch != session.id()),
+    };
+    before.map(|step| step.stamp().branch)
 }
 
 fn nothing_said() -> Failure {

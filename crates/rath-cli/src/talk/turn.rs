@@ -156,40 +156,13 @@ impl Talk<'_> {
         let goes_on = self.markdown.has_blocks();
         let lines = match &event.kind {
             EventKind::Text(text) => self.markdown.push(text, columns),
-            EventKind::ToolStarted(call) => {
-                self.cards.started(call);
-                Vec::new()
-            }
-            EventKind::ToolOutput { call, text } => {
-                self.cards.printed(call, text);
-                Vec::new()
-            }
-            EventKind::ToolFinished { call, .. } => {
-                self.cards.finished(&call.id);
-                Vec::new()
-            }
             EventKind::Retry { attempt, of, error, .. } => {
                 self.markdown.clear();
                 let error = rath::record::draw::preview(error);
                 vec![format!("attempt {attempt} of {of} failed: {error}").as_str().into()]
             }
-            EventKind::Step(step) => match step.chunk() {
-                Chunk::Assistant(answer) => {
-                    let lines = self.markdown.finish(columns);
-                    self.cards.asked(&answer.calls);
-                    lines
-                }
-                Chunk::Denied(denied) => self.cards.refused(denied),
-                Chunk::ToolResult(result) => {
-                    let patch = match result.effects.is_empty() {
-                        true => None,
-                        false => self.patch_of(&event.session, step).await,
-                    };
-                    self.cards.result(result, patch.as_deref())
-                }
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
+            EventKind::Step(step) if matches!(step.chunk(), Chunk::Assistant(_)) => self.markdown.finish(columns),
+            _ => self.cards.follow(event, &self.project).await,
         };
         if !lines.is_empty() {
             if !goes_on {
