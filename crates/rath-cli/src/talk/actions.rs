@@ -40,7 +40,7 @@ impl Talk<'_> {
                 let branch = sessions::find_branch(&self.store, &name, &self.option).await?;
                 self.switch(Some(branch)).await?;
             }
-            Slash::Sessions => self.program(&["ls"], None).await?,
+            Slash::Sessions => self.list_sessions().await?,
             Slash::Status => self.on_session(&["status"]).await?,
             Slash::Log => self.on_session(&["log", "-n", LOG_STEPS]).await?,
             Slash::Cost => self.on_session(&["cost"]).await?,
@@ -76,6 +76,16 @@ impl Talk<'_> {
         let words = [*name].into_iter().chain(session).chain(rest.iter().copied());
         let work = crate::run_words(words.chain(["--store", self.store_arg.uri()]));
         outside(&self.keys, &mut self.terminal, work).await
+    }
+
+    /// Lists the newest sessions, and says how to go back to the one that this one was forked from.
+    async fn list_sessions(&mut self) -> Result<(), Failure> {
+        self.program(&["ls"], None).await?;
+        let origin = self.session.as_ref().filter(|_| self.is_stored).and_then(origin_of);
+        if let Some(origin) = origin {
+            output::message!("/open {} goes back to the session that this one was forked from", origin.short());
+        }
+        Ok(())
     }
 
     /// Goes on with another session, or a new one.

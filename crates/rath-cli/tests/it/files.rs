@@ -138,6 +138,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &["ls"],
             &expect![[r#"
                 S4  TIME  12,396 tokens  done  Count to five  in FOLDER/work
+                ! `rath ls --all --store STORE` also lists 3 sessions that others go on from
                 exit 0
             "#]],
         );

@@ -83,6 +83,7 @@ mod status;
 mod stores;
 #[cfg(unix)]
 mod talk;
+mod talk_forks;
 mod talk_shows;
 mod talk_typing;
 #[cfg(all(target_os = "linux", feature = "otel"))]
