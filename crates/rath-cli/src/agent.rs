@@ -35,6 +35,7 @@ use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_ho
 use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
+use crate::unrecorded::{FilesOfFork, record_before_fork};
 use crate::unwritten;
 
 /// The options that set up an agent.
@@ -444,6 +445,10 @@ impl AgentArgs {
         }
         let agent = self.agent(Some(&stored)).await?;
         let agent = self.with_servers(agent, &stored, mode, None).await?;
+        let files = match mode {
+            ResumeMode::Fork => record_before_fork(store, *branch).await?,
+            ResumeMode::SameBranch => FilesOfFork::AsRecorded,
+        };
         let resumed = match mode {
             ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
@@ -453,7 +458,7 @@ impl AgentArgs {
             })?,
         };
         let resumed = resumed.against(&agent);
-        let session = self.accept(resumed, on_difference, &command)?;
+        let session = self.accept(resumed, on_difference, files, &command)?;
         Ok((agent, session.hiding(secrets())))
     }
 
@@ -461,7 +466,13 @@ impl AgentArgs {
     ///
     /// Files, tools, models and prompts change between two turns, and the model is told. Interrupted calls are no obstacle either: when the
     /// agent runs, those that change nothing are made again, and the others wait for a decision.
-    fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
+    fn accept(
+        &self,
+        resumed: Resumed,
+        on_difference: OnDifference,
+        files: FilesOfFork,
+        command: &str,
+    ) -> Result<Session, Failure> {
         let certificate = resumed.certificate();
         if let Some(holder) = certificate.left_open_by() {
             output::message!("the last run did not end properly: {holder}");
@@ -488,7 +499,9 @@ impl AgentArgs {
             output::message!("{}", describe_changes(certificate));
         }
         let is_file_change = |it: &Difference| it.is_open() || matches!(it, Difference::Files { .. });
-        let changed: Vec<_> = differences.iter().filter_map(changed_paths).map(<[_]>::to_vec).collect();
+        // A fork is without changes that are not recorded, and its model is not told of them.
+        let changed = differences.iter().filter(|_| files != FilesOfFork::WithoutChanges).filter_map(changed_paths);
+        let changed: Vec<_> = changed.map(<[_]>::to_vec).collect();
         let mut session = match differences.iter().all(is_file_change) {
             true => resumed.accept_file_changes()?,
             false => resumed.anyway(),
@@ -497,7 +510,11 @@ impl AgentArgs {
         // After an adoption the files at the new place are not compared before a tool runs there.
         let is_adopted = |chunk: &Chunk| matches!(chunk, Chunk::Adopted(_));
         let was_adopted = || session.as_record().newest_first().any(|step| is_adopted(step.chunk()));
-        if is_complete && !is_updated && (session.tree().is_some() || !was_adopted()) {
+        if is_complete
+            && !is_updated
+            && files == FilesOfFork::AsRecorded
+            && (session.tree().is_some() || !was_adopted())
+        {
             output::message!("nothing changed since the last turn");
         }
         Ok(session)

@@ -35,6 +35,7 @@ mod talk;
 #[cfg_attr(not(feature = "otel"), path = "telemetry_unsupported.rs")]
 mod telemetry;
 mod terminal;
+mod unrecorded;
 mod unwritten;
 mod usage;
 

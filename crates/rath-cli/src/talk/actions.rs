@@ -253,6 +253,11 @@ impl Talk<'_> {
 
     /// Goes on in a fork, which has files of its own.
     async fn fork(&mut self, name: Option<String>) -> Result<(), Failure> {
+        self.session_mut()?;
+        if let Err(error) = self.tell_changed_files().await {
+            let why = error.message();
+            output::warning(&format!("the fork has the files of the last turn, without later changes: {why}"));
+        }
         let session = self.session_mut()?;
         session.durable().await?;
         let origin = session.id();

@@ -33,30 +33,28 @@ impl Talk<'_> {
         if !self.is_stored {
             self.begin().await?;
         }
-        self.tell_changed_files().await;
+        match self.tell_changed_files().await {
+            Err(error) if error.kind() == ErrorKind::Store => return Err(error.into()),
+            // Where the files cannot be looked at, the next call says so.
+            _ => {}
+        }
         if let Some(session) = &mut self.session {
             session.push(message);
         }
         self.work().await
     }
 
-    /// Tells the model which files the person changed since the last turn. They are recorded before the next call.
-    async fn tell_changed_files(&mut self) {
-        let Some(session) = &mut self.session else { return };
-        // Where the files cannot be looked at, the next call says so.
-        let Ok(record) = session.record_of_now().await else { return };
-        let head = session.head().map(|step| step.id());
-        let new = record.newest_first().take_while(|step| Some(step.id()) != head);
-        let effects = new.filter_map(|step| match step.chunk() {
-            Chunk::Observed(observed) => Some(observed.effects.iter().map(describe_effect)),
-            _ => None,
-        });
-        let paths: Vec<_> = effects.flatten().collect();
-        // Before the first turn the model has seen no file.
-        if !paths.is_empty() && session.tree().is_some() {
-            output::message!("{} since the last turn", describe_paths(&paths));
+    /// Records which files the person changed since the last turn, and tells the model.
+    pub(super) async fn tell_changed_files(&mut self) -> rath::Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let changes = session.record_files().await?;
+        let paths: Vec<_> = changes.iter().map(describe_effect).collect();
+        if !paths.is_empty() {
+            let line = Line::from(format!("{} since the last turn", describe_paths(&paths)));
+            print_lines(&line.wrap(terminal::columns(), &"  ".into()));
             push_changed_files(session, &paths);
         }
+        Ok(())
     }
 
     /// Goes on with a turn that was not finished.

@@ -268,12 +268,12 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
 fn changes_by_hand_are_not_overwritten() {
     for_each_store("", |fixture| {
         let main = fixture.work(None, "Begin", "echo 1 > n.txt");
-        fixture.write("work/mine.txt", "by hand\n");
+        fixture.write("work/first.txt", "by hand\n");
         fixture.check(
             &["fork", &main],
             &expect![[r#"
                 S2
-                ! warning: the fork does not have what changed in S1 since the last turn: mine.txt added
+                ! first.txt added since the last turn
                 ! forked from S1 at step STEP1
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
@@ -281,6 +281,7 @@ fn changes_by_hand_are_not_overwritten() {
             "#]],
         );
         let (ours, theirs) = (fixture.newest(), fixture.fork(&main));
+        fixture.write("work/mine.txt", "by hand\n");
         fixture.work(Some(&ours), "Ours", "echo ours > mine.txt");
         fixture.work(Some(&theirs), "Theirs", "echo 2 > n.txt");
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
@@ -294,10 +295,11 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.expect(
             &fixture.files("work"),
             &expect![[r#"
-            a.txt: hello
-            mine.txt: by hand
-            n.txt: 1
-        "#]],
+                a.txt: hello
+                first.txt: by hand
+                mine.txt: by hand
+                n.txt: 1
+            "#]],
         );
         let merged = fixture.newest();
         let status = fixture.out(&["status", &merged]);
@@ -308,12 +310,13 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.expect(
             &fixture.files("work"),
             &expect![[r#"
-            a.txt: hello
-            m.txt: 3
-            mine.txt: ours
-            n.txt: 2
-            other.txt: by hand
-        "#]],
+                a.txt: hello
+                first.txt: by hand
+                m.txt: 3
+                mine.txt: ours
+                n.txt: 2
+                other.txt: by hand
+            "#]],
         );
     });
 }
