@@ -35,6 +35,7 @@ use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_ho
 use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
+use crate::terminal::REDRAW_EVERY;
 use crate::unrecorded::{FilesOfFork, record_before_fork};
 use crate::unwritten;
 
@@ -524,7 +525,7 @@ impl AgentArgs {
     pub(crate) async fn work(&self, agent: &Agent, placed: PlacedSession) -> RunOutcome {
         let PlacedSession { session, questions, directory } = placed;
         let start = RunStart::new(&session);
-        let mut printer = EventPrinter::new(self.json);
+        let mut printer = EventPrinter::new(self.json, directory.clone());
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
@@ -534,6 +535,8 @@ impl AgentArgs {
         let mut printed = Ok(());
         let mut events = agent.run(session.until(&cancel)).events();
         let mut questions = questions.unwrap_or_else(|| mpsc::unbounded_channel().1);
+        let mut tick = tokio::time::interval(REDRAW_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             let (question, answer) = tokio::select! {
                 biased;
@@ -541,17 +544,23 @@ impl AgentArgs {
                     let Some(event) = event else { break };
                     // The agent works on when its output cannot be written: its steps are stored before they are printed.
                     if printed.is_ok() {
-                        printed = printer.print(&event);
+                        printed = printer.print(&event).await;
                     }
                     continue;
                 }
                 Some(question) = questions.recv() => question,
+                _ = tick.tick() => {
+                    printer.show_live();
+                    continue;
+                }
             };
             // What happened before the question.
             while let Some(event) = next_now(events.next()).await {
-                printed = printed.and_then(|()| printer.print(&event));
+                if printed.is_ok() {
+                    printed = printer.print(&event).await;
+                }
             }
-            printed = printed.and_then(|()| printer.end_line());
+            printed = printed.and_then(|()| printer.pause());
             let _ = answer.send(ask(&question, &directory, &cancel).await);
         }
         watch.abort();

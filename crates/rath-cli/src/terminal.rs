@@ -25,6 +25,8 @@ static AREA: Mutex<Option<Area>> = Mutex::new(None);
 
 /// The size that is assumed where a terminal does not tell its own.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
+/// The time between two drawings of what happens.
+pub(crate) const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Area {
@@ -130,6 +132,20 @@ pub(crate) fn show(lines: Vec<Line>, cursor: CursorPosition) {
         // A terminal that is gone ends the program by its signal.
         let _ = area.erase().and_then(|()| area.draw());
     }
+}
+
+/// Draws lines below what is printed, while no conversation is open; none takes them away. Keys are read as always.
+pub(crate) fn show_live(lines: Vec<Line>) {
+    if lines.is_empty() {
+        if let Some(mut area) = lock().take() {
+            let _ = area.erase();
+        }
+        return;
+    }
+    lock().get_or_insert_default();
+    // What is typed meanwhile appears below them.
+    let cursor = CursorPosition { line: lines.len(), column: 0 };
+    show(lines.into_iter().chain([Line::default()]).collect(), cursor);
 }
 
 /// Draws the area anew, after the size of the terminal has changed.

@@ -1,6 +1,6 @@
 //! One turn of a conversation: an agent works, and the person types meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rath::prelude::*;
 use rath::record::draw::describe_effect;
@@ -15,9 +15,6 @@ use crate::output::{self, Failure};
 use crate::project_context::push_changed_files;
 use crate::styled::Line;
 use crate::terminal;
-
-/// The time between two drawings of what happens.
-const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
 impl Talk<'_> {
     /// Sends a message, and lets the agent work on it.
@@ -72,7 +69,7 @@ impl Talk<'_> {
         let (agent, since) = (self.agent.clone(), Instant::now());
         let mut shown = session.clone();
         let mut events = agent.run(session.until(&cancel)).events();
-        let mut tick = tokio::time::interval(REDRAW_EVERY);
+        let mut tick = tokio::time::interval(terminal::REDRAW_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut stop = std::pin::pin!(crate::signals::stop_requested());
         let (mut leaves, mut is_connected) = (false, true);

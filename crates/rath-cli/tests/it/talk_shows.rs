@@ -1,9 +1,10 @@
 //! What a conversation shows of the agent's work.
 
-use rath_test_support::wait_until;
+use expect_test::expect;
+use rath_test_support::{Terminal, wait_until};
 
 use crate::permissions::Place;
-use crate::talk::talk;
+use crate::talk::{HELLO, lines, talk, write_call};
 
 #[test]
 fn calls_that_an_earlier_run_asked_for_have_cards_too() {
@@ -28,4 +29,43 @@ fn calls_that_an_earlier_run_asked_for_have_cards_too() {
     let (screen, _) = terminal.finish();
     assert!(screen.contains("✗ shell echo out; exit 3  failed") && screen.contains("│ out"), "{screen}");
     assert!(screen.contains("✓ write_file b.txt") && screen.contains("+from the agent"), "{screen}");
+}
+
+#[test]
+fn a_run_shows_its_calls_as_a_conversation_does() {
+    let place = Place::new(&[SLOW, HELLO].join("\n"));
+    let script = format!("script:{}", place.path("script.jsonl").display());
+    let mut command = place.command("app", &["run", "go", "--mode", "workspace", "--model", &script]);
+    command.env("TERM", "xterm");
+    let mut terminal = Terminal::with_columns(command, 80);
+    terminal.press("│ begun", 1, "");
+    assert!(terminal.screen().contains("● ") && !terminal.screen().contains("✓"), "{}", terminal.screen());
+    place.write("app/go", "");
+    let (screen, status) = terminal.finish();
+    assert!(status.success(), "{screen}");
+    let shown = lines(&screen).join("\n");
+    assert!(shown.contains("✓ shell echo begun") && shown.contains("Hello, **Ann**."), "{shown}");
+    assert!(screen.contains("\u{1b}[32m  +two"), "a diff is coloured: {screen:?}");
+}
+
+#[test]
+fn in_a_pipe_the_answer_is_data_and_cards_are_plain() {
+    let calls = r#"{"calls": [{"name": "shell", "arguments": {"command": "echo out; exit 3"}}]}"#;
+    let place = Place::new(&[calls, &*write_call("b.txt", "new"), HELLO].join("\n"));
+    let output = place.run_in("app", &[]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Hello, **Ann**.\n");
+    expect![[r#"
+        sandbox: writes only in TMP/app, no network
+        ✗ shell echo out; exit 3  failed
+          │ exit code 3
+          │ out
+        ✓ write_file b.txt
+          b.txt
+          new file
+          @@ -0,0 +1,1 @@
+          +new
+        done
+        saved
+    "#]]
+    .assert_eq(&place.stable(&String::from_utf8_lossy(&output.stderr)));
 }
