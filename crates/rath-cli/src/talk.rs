@@ -15,7 +15,7 @@ use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use rath::policy::{Question, Reply};
 use rath::prelude::*;
 use rath::provider::Prices;
-use rath::record::draw::{one_line, preview};
+use rath::record::draw::one_line;
 use rath::record::{Money, StepId};
 use rath::turn::Next;
 use tokio::sync::{mpsc, oneshot};
@@ -100,12 +100,12 @@ struct Talk<'a> {
     queue: VecDeque<String>,
     cards: Cards,
     markdown: MarkdownStream,
-    /// True after a Ctrl-C that had nothing to stop.
+    /// True after a Ctrl-C that stopped a turn or had nothing to stop: the next one leaves.
     is_leaving: bool,
     /// True if a blank line separates what is printed next from what was printed before.
     needs_gap: bool,
-    /// The tokens and the money up to a step, as they are shown.
-    figures: (Option<StepId>, String),
+    /// The tokens and the money up to a step.
+    figures: (Option<StepId>, Figures),
 }
 
 pub(crate) async fn run(args: &TalkArgs) -> CommandResult {
@@ -187,7 +187,7 @@ impl<'a> Talk<'a> {
             markdown: MarkdownStream::default(),
             is_leaving: false,
             needs_gap: false,
-            figures: (None, String::new()),
+            figures: (None, Figures::default()),
         };
         talk.place().await?;
         talk.terminal.enter().map_err(|error| {
@@ -427,12 +427,12 @@ impl<'a> Talk<'a> {
         let (rows, at) = editor.rows(&prompt, columns);
         let cursor = CursorPosition { line: lines.len() + at.line, column: at.column };
         lines.extend(rows);
-        lines.push(self.status(&activity));
+        lines.push(self.status(&activity, columns));
         terminal::show(lines, cursor);
     }
 
-    /// Returns the last row: what the agent does, the model, the tokens and the money so far.
-    fn status(&mut self, activity: &Activity<'_>) -> Line {
+    /// Returns the last row: what the agent does or the model, the tokens and the money so far, and the directory.
+    fn status(&mut self, activity: &Activity<'_>, columns: usize) -> Line {
         let (first, session) = match activity {
             Activity::Idle if self.is_leaving => {
                 return Line::default().with(FAINT, "Ctrl-C again leaves; the session is kept");
@@ -446,14 +446,12 @@ impl<'a> Talk<'a> {
         // The bill of a long session takes longer than a drawing.
         let head = session.and_then(Session::head).map(|step| step.id());
         if self.figures.0 != head {
-            self.figures = (head, session.map(figures).unwrap_or_default());
+            self.figures = (head, session.map(Figures::of).unwrap_or_default());
         }
-        let mut parts = vec![first];
-        parts.extend(Some(self.figures.1.clone()).filter(|figures| !figures.is_empty()));
-        if matches!(activity, Activity::Idle) {
-            parts.push(output::home_path(&self.directory));
-        }
-        Line::default().with(FAINT, preview(&parts.join(" · ")))
+        let directory = matches!(activity, Activity::Idle).then(|| output::home_path(&self.directory));
+        let parts: Vec<_> =
+            [Some(first)].into_iter().chain(self.figures.1.parts()).chain([directory]).flatten().collect();
+        status_row(&parts, columns)
     }
 
     /// Releases the terminal, and says where the session is.
@@ -512,24 +510,64 @@ fn sent_messages(session: &Session) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the tokens of a session, the part of them that came from the cache, and the money.
-fn figures(session: &Session) -> String {
-    let usage = session.usage();
-    let tokens = usage.input.saturating_add(usage.output);
-    let mut parts = Vec::new();
-    if tokens > 0 {
-        parts.push(format!("{} tokens", output::grouped(tokens)));
+/// The usage of a session, as the last row shows it.
+#[derive(Default)]
+struct Figures {
+    tokens: Option<String>,
+    money: Option<String>,
+    /// The part of the tokens that came from the provider's cache.
+    cached: Option<String>,
+}
+
+impl Figures {
+    fn of(session: &Session) -> Self {
+        let usage = session.usage();
+        let tokens = usage.input.saturating_add(usage.output);
+        let cost = session.cost(&Prices::list()).total;
+        let has_cached = usage.cached_read > 0 && usage.input > 0;
+        Figures {
+            tokens: (tokens > 0).then(|| format!("{} tokens", output::grouped(tokens))),
+            money: (cost > Money::default()).then(|| cost.to_string()),
+            cached: has_cached
+                .then(|| format!("{}% from the cache", usage.cached_read.saturating_mul(100) / usage.input)),
+        }
     }
-    if usage.cached_read > 0 && usage.input > 0 {
-        parts.push(format!("{}% from the cache", usage.cached_read.saturating_mul(100) / usage.input));
+
+    /// Returns the figures that there are, the more important ones first.
+    fn parts(&self) -> [Option<String>; 3] {
+        [self.tokens.clone(), self.money.clone(), self.cached.clone()]
     }
-    let cost = session.cost(&Prices::list()).total;
-    if cost > Money::default() {
-        parts.push(cost.to_string());
-    }
-    parts.join(" · ")
+}
+
+/// Returns the last row: as many of these parts as fit, the first of them at least, if it has to be cut.
+fn status_row(parts: &[String], columns: usize) -> Line {
+    // The last column stays free, as in all rows of the area.
+    let columns = columns.saturating_sub(1);
+    let row = |parts: &[String]| Line::default().with(FAINT, one_line(&parts.join(" · ")));
+    let fitting = (1..=parts.len()).rev().map(|shown| row(&parts[..shown])).find(|row| row.columns() <= columns);
+    fitting.unwrap_or_else(|| row(&parts[..parts.len().min(1)]).cut(columns))
 }
 
 fn print_lines(lines: &[Line]) {
     lines.iter().for_each(|line| output::message!("{}", line.styled()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_has_the_whole_width_and_gives_up_the_directory_first() {
+        let parts = ["openai:gpt-5", "12,345 tokens", "$0.12", "80% from the cache", "~/a/long/directory/of/a/project"];
+        let parts: Vec<_> = parts.map(str::to_owned).into();
+        for (columns, expected) in [
+            (120, "openai:gpt-5 · 12,345 tokens · $0.12 · 80% from the cache · ~/a/long/directory/of/a/project"),
+            (80, "openai:gpt-5 · 12,345 tokens · $0.12 · 80% from the cache"),
+            (57, "openai:gpt-5 · 12,345 tokens · $0.12"),
+            (30, "openai:gpt-5 · 12,345 tokens"),
+            (10, "openai:g…"),
+        ] {
+            assert_eq!(status_row(&parts, columns).plain(), expected, "{columns}");
+        }
+    }
 }

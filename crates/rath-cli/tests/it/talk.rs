@@ -144,7 +144,7 @@ fn a_terminal_that_is_gone_ends_the_conversation_and_keeps_the_session() {
 #[test]
 fn a_conversation_goes_on_where_it_was_left_and_begins_anew_when_asked() {
     let place = Place::new(HELLO);
-    let mut terminal = talk(&place, &[]);
+    let mut terminal = talk_with(&place, &[], 200, |command| _ = command.env("NO_COLOR", "1"));
     terminal.press("a new session", 1, "Good morning\r");
     // The last row has the directory once the agent is done.
     terminal.press(" tokens · ", 1, "\u{3}");
@@ -298,7 +298,7 @@ fn a_pager_has_the_terminal_for_itself() {
 fn answers_are_shown_in_their_styles() {
     let text = r#"{"text": "*slanted* **strong** ~~struck~~ `code` ***both***\n\n# Title"}"#;
     let place = Place::new(text);
-    let mut terminal = talk_with(&place, &[], 80, |_| {});
+    let mut terminal = talk_with(&place, &[], 200, |_| {});
     terminal.press("a new session", 1, "Good morning\r");
     terminal.press("Title", 1, "");
     terminal.press(" tokens · ", 1, "\u{4}");
@@ -319,7 +319,7 @@ fn a_fork_is_stored_at_once_and_its_files_are_those_that_are_attached() {
     terminal.press("total", 1, "/diff\r");
     terminal.press("+from the agent", 2, "");
     place.write("app/b.txt", "in the original\n");
-    terminal.press("/.rath/work/", 1, "look at @b.txt\r");
+    terminal.press("+from the agent", 2, "look at @b.txt\r");
     terminal.press("Hello, Ann.", 1, "/quit\r");
     let (screen, status) = terminal.finish();
     assert!(status.success() && !screen.contains("no session"), "{screen}");

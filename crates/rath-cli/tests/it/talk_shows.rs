@@ -4,7 +4,7 @@ use expect_test::expect;
 use rath_test_support::{Terminal, wait_until};
 
 use crate::permissions::Place;
-use crate::talk::{HELLO, lines, talk, write_call};
+use crate::talk::{HELLO, lines, talk, talk_with, write_call};
 
 #[test]
 fn calls_that_an_earlier_run_asked_for_have_cards_too() {
@@ -30,6 +30,20 @@ fn calls_that_an_earlier_run_asked_for_have_cards_too() {
     assert!(screen.contains("✗ shell echo out; exit 3  failed") && screen.contains("│ out"), "{screen}");
     assert!(screen.contains("✓ write_file b.txt") && screen.contains("+from the agent"), "{screen}");
 }
+
+#[test]
+fn the_last_row_has_the_whole_width() {
+    let place = Place::new(HELLO);
+    let mut terminal = talk_with(&place, &[], 200, |command| _ = command.env("NO_COLOR", "1"));
+    terminal.press("a new session", 1, "hello\r");
+    terminal.press(" tokens · ", 1, "/quit\r");
+    let (screen, _) = terminal.finish();
+    let directory = place.path("app").canonicalize().expect("a directory").display().to_string();
+    let row = lines(&screen).into_iter().find(|line| line.contains(" tokens · ")).expect("the last row");
+    assert!(row.ends_with(&directory), "{row}");
+}
+
+const SLOW: &str = r#"{"calls": [{"name": "shell", "arguments": {"command": "echo begun; until [ -e go ]; do sleep 0.01; done; echo two >> a.txt"}}]}"#;
 
 #[test]
 fn a_run_shows_its_calls_as_a_conversation_does() {
