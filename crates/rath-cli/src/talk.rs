@@ -270,17 +270,20 @@ impl<'a> Talk<'a> {
                 event = self.keys.next() => event?,
                 () = &mut stop => return None,
             };
-            match self.edit(event) {
+            let edit = self.edit(event);
+            let was_leaving = self.is_leaving;
+            self.is_leaving &= edit == Edit::Nothing;
+            match edit {
                 Edit::Sent(line) => return Some(line),
                 Edit::End => return None,
-                Edit::Stop if self.is_leaving => return None,
+                Edit::Stop if was_leaving => return None,
                 Edit::Stop if self.is_deciding => return Some(String::new()),
                 Edit::Stop => {
+                    // A draft is not lost by the second Ctrl-C of two.
                     self.is_leaving = self.editor.is_empty();
                     self.editor.set("");
                 }
-                Edit::Nothing => {}
-                _ => self.is_leaving = false,
+                _ => {}
             }
             self.draw_after_keys(Activity::Idle);
         }

@@ -202,6 +202,7 @@ impl Talk<'_> {
             self.is_leaving = true;
             self.queue.push_back("/quit".to_owned());
         } else {
+            self.is_leaving = self.editor.is_empty();
             output::message!("stopped; say what to do instead, or press Enter to go on");
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! What is typed in a conversation.
 
+use rath_test_support::wait_until;
+
 use crate::permissions::Place;
 use crate::talk::{HELLO, request, talk, write_call};
 
@@ -14,6 +16,34 @@ fn keys_that_come_at_once_are_taken_at_once() {
     let (screen, status) = terminal.finish();
     assert!(status.success(), "{screen}");
     assert!(request(&place).contains(&format!("{words}end")), "{screen}");
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_unless_a_draft_would_be_lost() {
+    let slow = r#"{"calls": [{"name": "shell", "arguments": {"command": "echo begun; sleep 1000"}}]}"#;
+    // With a draft the second one takes it away, and the next one asks.
+    for (draft, then) in [("", "\u{3}"), ("a draft", "\u{3}\u{3}")] {
+        let place = Place::new(&[slow, HELLO].join("\n"));
+        let mut terminal = talk(&place, &["--mode", "workspace"]);
+        terminal.press("a new session", 1, "first\r");
+        terminal.press("│ begun", 1, draft);
+        wait_until("the draft", || terminal.screen().contains(&format!("> {draft}")));
+        terminal.press("│ begun", 1, "\u{3}");
+        terminal.press("stopped; say what to do instead", 1, then);
+        if !draft.is_empty() {
+            terminal.press("Ctrl-C again leaves", 1, "\u{3}");
+        }
+        let (screen, status) = terminal.finish();
+        assert!(status.success() && screen.contains("saved as "), "{screen}");
+    }
+    // A turn that was not stopped asks again.
+    let place = Place::new(HELLO);
+    let mut terminal = talk(&place, &[]);
+    terminal.press("a new session", 1, "\u{3}");
+    terminal.press("Ctrl-C again leaves", 1, "hello\r");
+    terminal.press("Hello, Ann.", 1, "\u{3}");
+    terminal.press("Ctrl-C again leaves", 2, "\u{3}");
+    terminal.finish();
 }
 
 #[test]
