@@ -22,6 +22,8 @@ use crate::terminal;
 const TAKEN_BACK: &str =
     "The user took back what was said and done here. The files were changed back to those before it.";
 const UNSAID: &str = "The user took back what was said here.";
+/// The fewest digits that name a step: fewer are the number of a message.
+const MIN_STEP_DIGITS: usize = 4;
 /// The number of changed files that a question names.
 const MAX_NAMED_FILES: usize = 5;
 /// The lines of the output of a check that are shown.
@@ -214,19 +216,20 @@ impl Talk<'_> {
         for (nth, (_, text)) in messages.iter().enumerate() {
             output::message!("{:>3}  {}", nth + 1, preview(text));
         }
-        output::message!("/rewind N goes back to before message N, with the files");
+        output::message!("/rewind N goes back to before message N, with the files; so does a step of /log");
         Ok(())
     }
 
     /// Takes back a message and all that came after it: the files are changed back, and the model does not read it any more.
-    async fn rewind(&mut self, nth: &str) -> Result<(), Failure> {
+    async fn rewind(&mut self, wanted: &str) -> Result<(), Failure> {
         let session = self.session_mut()?;
         let messages = user_messages(session);
-        let chosen = nth.parse::<usize>().ok().and_then(|nth| messages.get(nth.checked_sub(1)?).cloned());
-        let Some((message, text)) = chosen else {
-            let message = format!("wanted the number of a message, from 1 to {}, found `{nth}`", messages.len());
-            return Err(Failure::new(message, "/rewind lists the messages"));
+        let Some(nth) = chosen_message(session, &messages, wanted) else {
+            let message =
+                format!("wanted the number of a message, from 1 to {}, or a step, found `{wanted}`", messages.len());
+            return Err(Failure::new(message, "/rewind lists the messages, /log the steps"));
         };
+        let (message, text) = messages[nth].clone();
         if matches!(session.next(), Next::RunTools(_)) {
             return Err(Failure::new("calls wait for a decision", "/approve decides about them"));
         }
@@ -246,7 +249,7 @@ impl Talk<'_> {
         let session = self.session_mut()?;
         session.push(Compressed::new(hidden, summary));
         session.durable().await?;
-        output::message!("back to before message {nth}; it is in the line below, and Enter sends it again");
+        output::message!("back to before message {}; it is in the line below, and Enter sends it again", nth + 1);
         self.editor.set(text);
         Ok(())
     }
@@ -435,6 +438,22 @@ fn user_messages(session: &Session) -> Vec<(StepId, String)> {
         _ => None,
     });
     texts.collect()
+}
+
+/// Returns the position of the message that a person means: its number, or the id of a step in its turn.
+fn chosen_message(session: &Session, messages: &[(StepId, String)], wanted: &str) -> Option<usize> {
+    if let Some(nth) =
+        wanted.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1)).filter(|nth| *nth < messages.len())
+    {
+        return Some(nth);
+    }
+    let digits = wanted.trim_start_matches('@').to_ascii_lowercase();
+    let steps = session.as_record().steps();
+    let mut fitting = (0..steps.len()).filter(|at| steps[*at].id().to_string().starts_with(&digits));
+    let at = fitting.next().filter(|_| digits.len() >= MIN_STEP_DIGITS && fitting.next().is_none())?;
+    // A message that was taken back already is none to go back to, and neither is the one before it.
+    let message = steps[..=at].iter().rev().find(|step| matches!(step.chunk(), Chunk::User(_)))?;
+    messages.iter().position(|(step, _)| *step == message.id())
 }
 
 /// Returns the steps from a message on that a model can read. None if a summary among them stands for earlier ones too.

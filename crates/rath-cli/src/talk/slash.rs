@@ -34,7 +34,7 @@ const COMMANDS: [(&str, &str, &str); 16] = [
     ("log", "", "show what happened, newest first"),
     ("diff", "[STEP]", "show what the last turn changed, or all since a step"),
     ("undo", "", "change the files back to before the last turn"),
-    ("rewind", "[N]", "go back to before a message, with the files"),
+    ("rewind", "[N or STEP]", "go back to before a message, with the files"),
     ("fork", "[NAME]", "go on in a branch with files of its own"),
     ("check", "COMMAND", "run a command on the files, and record its result"),
     ("approve", "", "decide about the calls that wait for you"),

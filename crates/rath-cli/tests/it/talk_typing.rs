@@ -3,7 +3,7 @@
 use rath_test_support::wait_until;
 
 use crate::permissions::Place;
-use crate::talk::{HELLO, request, talk, write_call};
+use crate::talk::{HELLO, json, request, talk, write_call};
 
 #[test]
 fn keys_that_come_at_once_are_taken_at_once() {
@@ -44,6 +44,31 @@ fn a_second_ctrl_c_leaves_unless_a_draft_would_be_lost() {
     terminal.press("Hello, Ann.", 1, "\u{3}");
     terminal.press("Ctrl-C again leaves", 2, "\u{3}");
     terminal.finish();
+}
+
+#[test]
+fn a_step_names_the_message_that_its_turn_began_with() {
+    let script = [HELLO, r#"{"text": "Two."}"#, r#"{"text": "Three."}"#];
+    let place = Place::new(&script.join("\n"));
+    let mut terminal = talk(&place, &[]);
+    terminal.press("a new session", 1, "first\r");
+    terminal.press("Hello, Ann.", 1, "second\r");
+    terminal.press("Two.", 1, "");
+    wait_until("the second turn is stored", || {
+        json(&place, &["log", "@", "--json"]).iter().any(|step| step["chunk"]["text"] == "Two.")
+    });
+    let steps = json(&place, &["log", "@", "--json"]);
+    let step = steps.iter().find(|step| step["chunk"]["text"] == "Two.").expect("the answer");
+    let id = &step["id"].as_str().expect("an id")[..8];
+    terminal.press("Two.", 1, "/rewind 99\r");
+    terminal.press("or a step, found `99`", 1, &format!("/rewind {id}\r"));
+    terminal.press("back to before message 2", 1, " again\r");
+    terminal.press("Three.", 1, &format!("/rewind {id}\r"));
+    // That turn was taken back already.
+    terminal.press("from 1 to 2, or a step", 2, "/quit\r");
+    let (screen, _) = terminal.finish();
+    let read = request(&place);
+    assert!(read.contains("second again") && !read.contains("Two."), "{screen}\n{read}");
 }
 
 #[test]
