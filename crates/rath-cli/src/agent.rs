@@ -32,6 +32,7 @@ use crate::output::{self, Exit, Failure};
 use crate::project_context::push_changed_files;
 use crate::prompts::{ImageArgs, parse_option};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
+use crate::scripts;
 use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
@@ -241,6 +242,13 @@ impl AgentArgs {
         // Before the model is asked: the user is told which are missing, and their tools are compared with those of the session.
         mcp_servers::connect(&servers).await;
         Ok(agent.tools_from(servers))
+    }
+
+    /// Keeps the path of the script that is the model, so that the session goes on without naming it.
+    pub(crate) fn keep_script(&self, session: &Session) {
+        if let Ok(model) = self.model_choice(Some(session)).and_then(|choice| choice.model()) {
+            scripts::keep(session, &model.uri);
+        }
     }
 
     /// Opens the model.
@@ -524,6 +532,7 @@ impl AgentArgs {
     /// Runs the agent and prints its events. Questions about calls are asked at the terminal.
     pub(crate) async fn work(&self, agent: &Agent, placed: PlacedSession) -> RunOutcome {
         let PlacedSession { session, questions, directory } = placed;
+        self.keep_script(&session);
         let start = RunStart::new(&session);
         let mut printer = EventPrinter::new(self.json, directory.clone());
         let cancel = Cancel::new();

@@ -22,6 +22,7 @@ mod project_context;
 mod prompts;
 mod retention;
 mod sandboxes;
+mod scripts;
 mod search;
 mod sessions;
 #[cfg(unix)]

@@ -65,6 +65,7 @@ impl Talk<'_> {
     /// Lets the agent work until it is done, or is stopped.
     async fn work(&mut self) -> Result<(), Failure> {
         let Some(session) = self.session.take() else { return Ok(()) };
+        self.args.keep_script(&session);
         let cancel = Cancel::new();
         let (agent, since) = (self.agent.clone(), Instant::now());
         let mut shown = session.clone();

@@ -90,7 +90,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &expect![[r#"
                 S2
                 ! forked from S1 at step STEP1
-                ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S2 'Go on.' --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
             "#]],
@@ -122,7 +122,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 ! -a.txt
                 ! ~n.txt
                 ! merged files are in work
-                ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S4 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -202,7 +202,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
                 ! +part1.txt
                 ! merged files are in work/.rath/work/SESSION6
-                ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S6 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -275,7 +275,7 @@ fn changes_by_hand_are_not_overwritten() {
                 S2
                 ! first.txt added since the last turn
                 ! forked from S1 at step STEP1
-                ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S2 'Go on.' --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
             "#]],
@@ -421,7 +421,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
             &expect![[r#"
                 ! merged files are in work
                 ! 1 decision recorded
-                ! nothing is waiting for you; `rath resume S4 --model script:FILE --store STORE` continues
+                ! nothing is waiting for you; `rath resume S4 --store STORE` continues
                 exit 0
             "#]],
         );

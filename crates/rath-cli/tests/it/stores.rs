@@ -157,7 +157,7 @@ fn resume_continues_if_nothing_changed() {
             &["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"],
             &expect![[r#"
                 ! error: nothing to do: there is no prompt, and no unfinished turn to continue
-                ! hint: `rath resume S1 'Go on.' --model script:script.jsonl --sandbox local:work --store STORE` continues it
+                ! hint: `rath resume S1 'Go on.' --sandbox local:work --store STORE` continues it
                 exit 1
             "#]],
         );
@@ -270,7 +270,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
             &resume,
             &expect![[r#"
             ! error: the session S1 is being written by process N on HOST
-            ! hint: wait until it is done, or continue on a new branch: `rath resume S1 --model script:script.jsonl --store STORE --fork`
+            ! hint: wait until it is done, or continue on a new branch: `rath resume S1 --store STORE --fork`
             exit 1
         "#]],
         );
@@ -460,7 +460,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &[&resume[..], &["--anyway"]].concat(),
             &expect![[r#"
                 ! error: nothing to do: there is no prompt, and no unfinished turn to continue
-                ! hint: `rath resume S1 'Go on.' --model script:script.jsonl --sandbox local:work --store STORE --anyway` continues it
+                ! hint: `rath resume S1 'Go on.' --sandbox local:work --store STORE --anyway` continues it
                 exit 1
             "#]],
         );

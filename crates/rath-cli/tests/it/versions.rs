@@ -390,7 +390,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
                 ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
                 ! +theirs.txt
                 ! merged files are in work
-                ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S4 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -517,7 +517,7 @@ fn missing_files_are_explained() {
             &["check", "true", "--session", &id],
             &expect![[r#"
                 ! error: tools cannot run at local:FOLDER/work: cannot work in `FOLDER/work`: No such file or directory (os error 2)
-                ! hint: `rath resume S2 'Go on.' --model script:FILE --sandbox local:. --anyway --store STORE` continues in this directory (this is recorded)
+                ! hint: `rath resume S2 'Go on.' --sandbox local:. --anyway --store STORE` continues in this directory (this is recorded)
                 exit 3
             "#]],
         );
