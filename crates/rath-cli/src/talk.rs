@@ -20,6 +20,7 @@ use rath::record::{Money, StepId};
 use rath::turn::Next;
 use tokio::sync::{mpsc, oneshot};
 
+use self::attachments::{BegunMention, Completion};
 use self::editor::{Edit, Editor};
 use self::keyboard::Keyboard;
 use self::markdown::MarkdownStream;
@@ -300,6 +301,9 @@ impl<'a> Talk<'a> {
         let edit = match event {
             TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => editor.key(key),
             TerminalEvent::Paste(text) => {
+                if text.is_empty() {
+                    output::note("a terminal passes no image of the clipboard: save it in a file, and type @FILE");
+                }
                 let image = attachments::pasted_image(&text, &self.directory);
                 if !editor.paste(image.as_deref().unwrap_or(&text)) {
                     let message =
@@ -339,21 +343,17 @@ impl<'a> Talk<'a> {
             return;
         }
         let (before, _) = self.editor.around_cursor();
-        let begin = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-        let word = &before[begin..];
-        let (mark, found) = match word.strip_prefix('@') {
-            Some(path) => ("@", attachments::completions(path, &self.directory)),
-            None if begin == 0 && word.starts_with('/') => ("", slash::completions(word)),
+        let completion = match BegunMention::find(&before) {
+            Some(mention) => mention.complete(&before, &self.directory),
+            None if before.starts_with('/') && !before.contains(char::is_whitespace) => slash::complete(&before),
             None => return,
         };
-        let common = attachments::common_begin(&found);
-        let is_whole = found.len() == 1 && !common.ends_with('/');
-        if common.len() + mark.len() > word.len() || is_whole {
-            let end = if is_whole { " " } else { "" };
-            self.editor.replace_before(&format!("{}{mark}{common}{end}", &before[..begin]));
-        } else if found.len() > 1 {
-            let list: Vec<_> = found.iter().map(|name| one_line(name)).collect();
-            output::message!("{FAINT}{}{FAINT:#}", list.join("  "));
+        match completion {
+            Completion::Text(text) => self.editor.replace_before(&text),
+            Completion::Choices(names) => {
+                let list: Vec<_> = names.iter().map(|name| one_line(name)).collect();
+                print_lines(&Line::default().with(FAINT, list.join("  ")).wrap(terminal::columns(), &Line::default()));
+            }
         }
     }
 

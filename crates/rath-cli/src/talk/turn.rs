@@ -12,20 +12,21 @@ use super::{Activity, Talk, attachments, print_lines};
 use crate::agent::describe_paths;
 use crate::asking;
 use crate::output::{self, Failure};
-use crate::project_context::push_changed_files;
+use crate::project_context::{push_attached_files, push_changed_files};
 use crate::styled::Line;
 use crate::terminal;
 
 impl Talk<'_> {
     /// Sends a message, and lets the agent work on it.
     pub(super) async fn message(&mut self, text: &str) -> Result<(), Failure> {
-        let message = attachments::message(text, &self.directory)?;
+        let attached = attachments::message(text, &self.directory)?;
         if self.has_calls_in_doubt() && !self.decide_calls().await? {
             self.editor.set(text);
             return Ok(());
         }
         self.print_gap();
         self.echo(text);
+        attached.not_attached.iter().for_each(|why| output::note(why));
         self.needs_gap = true;
         if !self.is_stored {
             self.begin().await?;
@@ -36,7 +37,8 @@ impl Talk<'_> {
             _ => {}
         }
         if let Some(session) = &mut self.session {
-            session.push(message);
+            session.push(attached.message);
+            push_attached_files(session, attached.texts);
         }
         self.work().await
     }

@@ -47,6 +47,30 @@ fn a_second_ctrl_c_leaves_unless_a_draft_would_be_lost() {
 }
 
 #[test]
+fn a_message_that_attaches_files_stays_what_was_typed() {
+    let place = Place::new(&[HELLO, r#"{"text": "Read."}"#].join("\n"));
+    place.write("app/my notes.txt", "the content of the notes\n");
+    let mut terminal = talk(&place, &[]);
+    terminal.press("a new session", 1, "read @\"my notes.txt\" and @nofile.txt in @below\r");
+    terminal.press("Hello, Ann.", 1, "/quit\r");
+    let (screen, _) = terminal.finish();
+    assert!(screen.contains("@nofile.txt is no file; sent as text"), "{screen}");
+    assert!(screen.contains("@below is a directory; sent as text"), "{screen}");
+    let read = request(&place);
+    assert_eq!(read.matches("the content of the notes").count(), 1, "{read}");
+    let typed = r#"read @"my notes.txt" and @nofile.txt in @below"#;
+    assert_eq!(json(&place, &["ls", "--json"])[0]["title"], typed);
+
+    let mut terminal = talk(&place, &["-c"]);
+    terminal.press("Hello, Ann.", 1, "/rewind 1\r");
+    terminal.press("back to before message 1", 1, "\r");
+    terminal.press("Hello, Ann.", 2, "/quit\r");
+    let (screen, _) = terminal.finish();
+    assert!(screen.contains(&format!("> {typed}")) && !screen.contains("the content of the notes"), "{screen}");
+    assert_eq!(request(&place).matches("the content of the notes").count(), 1, "it is attached again, once");
+}
+
+#[test]
 fn a_step_names_the_message_that_its_turn_began_with() {
     let script = [HELLO, r#"{"text": "Two."}"#, r#"{"text": "Three."}"#];
     let place = Place::new(&script.join("\n"));
