@@ -46,21 +46,26 @@ struct Card {
 }
 
 impl Cards {
-    /// Follows an event, and returns the lines that it adds: the card of a call that has ended, or that a rule refused. `project` is
-    /// the directory with the versions of the files.
-    pub(crate) async fn follow(&mut self, event: &Event, project: &Path) -> Vec<Line> {
+    /// Follows an event, and returns the lines that it adds: the card of a call that has ended, or that a rule refused, in so many
+    /// columns. `project` is the directory with the versions of the files.
+    pub(crate) async fn follow(&mut self, event: &Event, project: &Path, columns: usize) -> Vec<Line> {
+        let lines = self.lines_of(event, project, columns).await;
+        lines.iter().map(|line| line.cut(columns)).collect()
+    }
+
+    async fn lines_of(&mut self, event: &Event, project: &Path, columns: usize) -> Vec<Line> {
         match &event.kind {
             EventKind::ToolStarted(call) => self.started(call),
             EventKind::ToolOutput { call, text } => self.printed(call, text),
             EventKind::ToolFinished { call, .. } => self.finished(&call.id),
             EventKind::Step(step) => match step.chunk() {
-                Chunk::Denied(denied) => return refused(event.session.as_record(), denied),
+                Chunk::Denied(denied) => return refused(event.session.as_record(), denied, columns),
                 Chunk::ToolResult(result) => {
                     let patch = match result.effects.is_empty() {
                         true => None,
                         false => patch_of(&event.session, step, project).await,
                     };
-                    return self.result(event.session.as_record(), result, patch.as_deref());
+                    return self.result(event.session.as_record(), result, patch.as_deref(), columns);
                 }
                 _ => {}
             },
@@ -101,11 +106,11 @@ impl Cards {
     }
 
     /// Returns the calls that run now, with their newest output.
-    pub(crate) fn live(&self) -> Vec<Line> {
+    pub(crate) fn live(&self, columns: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         for card in &self.running {
-            let head = title(&card.call, Line::default().with(FAINT, "● "));
-            lines.push(head.with(FAINT, format!("  {}", duration(card.started.elapsed()))));
+            let time = Line::default().with(FAINT, format!("  {}", duration(card.started.elapsed())));
+            lines.push(head(&card.call, Line::default().with(FAINT, "● "), time, columns));
             let shown = card.output.iter().filter(|line| !line.trim().is_empty());
             let skipped = shown.clone().count().saturating_sub(LIVE_LINES);
             lines.extend(shown.skip(skipped).map(|line| output_line(line)));
@@ -114,7 +119,7 @@ impl Cards {
     }
 
     /// Returns the card of a call whose result is on the record now. `patch` is what it changed.
-    fn result(&mut self, record: &Record, result: &ToolResult, patch: Option<&str>) -> Vec<Line> {
+    fn result(&mut self, record: &Record, result: &ToolResult, patch: Option<&str>, columns: usize) -> Vec<Line> {
         let time = self.ended.iter().position(|(call, _)| *call == result.call).map(|at| self.ended.remove(at).1);
         self.running.retain(|card| card.call.id != result.call);
         // A call that was denied was shown when a rule refused it, or is the person's own decision.
@@ -123,14 +128,14 @@ impl Cards {
         };
         let is_good = result.outcome == Outcome::Ok;
         let mark = Line::default().with(if is_good { GOOD } else { BAD }, if is_good { "✓ " } else { "✗ " });
-        let mut head = title(call, mark);
+        let mut end = Line::default();
         if !is_good {
-            head.push(BAD, format!("  {}", draw::outcome_text(result.outcome)));
+            end.push(BAD, format!("  {}", draw::outcome_text(result.outcome)));
         }
         if let Some(time) = time.filter(|time| *time >= MIN_SHOWN_TIME) {
-            head.push(FAINT, format!("  {}", duration(time)));
+            end.push(FAINT, format!("  {}", duration(time)));
         }
-        let mut lines = vec![head];
+        let mut lines = vec![head(call, mark, end, columns)];
         let text = result.output.as_str().unwrap_or_default();
         lines.extend(match patch {
             Some(patch) if is_good => patch_lines(patch),
@@ -160,11 +165,11 @@ fn find_call<'a>(record: &'a Record, id: &CallId) -> Option<&'a Call> {
 }
 
 /// Returns the card of a call that a rule refused.
-fn refused(record: &Record, denied: &Denied) -> Vec<Line> {
+fn refused(record: &Record, denied: &Denied, columns: usize) -> Vec<Line> {
     let Some(rule) = &denied.rule else { return Vec::new() };
     let Some(call) = find_call(record, &denied.call) else { return Vec::new() };
-    let head = title(call, Line::default().with(BAD, "✗ "));
-    vec![head.with(BAD, format!("  refused ({})", preview(rule)))]
+    let end = Line::default().with(BAD, format!("  refused ({})", preview(rule)));
+    vec![head(call, Line::default().with(BAD, "✗ "), end, columns)]
 }
 
 /// Returns the lines about files that were put back after a call, or could not be.
@@ -189,10 +194,11 @@ async fn patch_of(session: &Session, step: &Step, project: &Path) -> Option<Stri
     before.patch(session).await.ok()
 }
 
-/// Returns the tool of a call and its main argument.
-fn title(call: &Call, mark: Line) -> Line {
+/// Returns the first line of a card: the tool of a call, its main argument, as far as there is room, and its end or its time.
+fn head(call: &Call, mark: Line, end: Line, columns: usize) -> Line {
     let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
-    mark.with(BRANCH, preview(&call.tool)).with(Style::new(), format!(" {argument}"))
+    let title = mark.with(BRANCH, preview(&call.tool)).with(Style::new(), format!(" {argument}"));
+    title.cut(columns.saturating_sub(end.columns())).join(end)
 }
 
 /// Returns true if the output of a tool is what a person has before them anyway.
@@ -295,15 +301,17 @@ mod tests {
             cards.printed(&call.id, &format!("line {nth}\nl"));
             cards.printed(&call.id, "ate ");
         }
-        let live = cards.live();
+        let live = cards.live(80);
         assert_eq!(live.len(), LIVE_LINES + 1);
         assert!(live[0].plain().starts_with("● shell make"), "{:?}", live[0]);
         cards.finished(&call.id);
-        assert!(cards.live().is_empty());
+        assert!(cards.live(80).is_empty());
         let output: String = (0..50).map(|nth| format!("line {nth}\n")).collect();
         let result = ToolResult::new(call.id.clone(), Outcome::Failed, output);
-        let lines = cards.result(session.as_record(), &result, None);
+        let lines = cards.result(session.as_record(), &result, None, 80);
         assert!(lines[0].plain().starts_with("✗ shell make"), "{:?}", lines[0]);
+        let narrow = cards.result(session.as_record(), &result, None, 20);
+        assert_eq!(narrow[0].plain(), "✗ shell mak…  failed", "the end of a call is shown in any width");
         assert_eq!(lines.len(), 2 + FAILURE_LINES);
     }
 }

@@ -56,9 +56,9 @@ impl EventPrinter {
                     self.end_line()?;
                 }
                 let columns = output::message_columns().unwrap_or(MAX_COLUMNS);
-                for line in self.cards.follow(event, &self.project).await {
+                for line in self.cards.follow(event, &self.project, columns).await {
                     self.end_line()?;
-                    output::message!("{}", line.cut(columns).styled());
+                    output::message!("{}", line.styled());
                 }
             }
         }
@@ -69,7 +69,7 @@ impl EventPrinter {
     /// Shows the calls that run now, with their newest output and their time, if a person sees them.
     pub(crate) fn show_live(&self) {
         if !self.json && !self.answering && output::is_watched() {
-            terminal::show_live(self.cards.live());
+            terminal::show_live(self.cards.live(terminal::columns().saturating_sub(1)));
         }
     }
 

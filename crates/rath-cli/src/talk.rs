@@ -421,7 +421,7 @@ impl<'a> Talk<'a> {
             let text = self.markdown.incomplete(columns);
             let skipped = text.len().saturating_sub(MAX_LIVE_LINES);
             lines.extend(text.into_iter().skip(skipped));
-            lines.extend(self.cards.live());
+            lines.extend(self.cards.live(columns.saturating_sub(1)));
         }
         lines.extend(self.queue.iter().map(|text| editor::waiting_row(text)));
         lines.push(Line::default());

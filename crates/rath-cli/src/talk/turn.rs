@@ -160,7 +160,7 @@ impl Talk<'_> {
                 vec![format!("attempt {attempt} of {of} failed: {error}").as_str().into()]
             }
             EventKind::Step(step) if matches!(step.chunk(), Chunk::Assistant(_)) => self.markdown.finish(columns),
-            _ => self.cards.follow(event, &self.project).await,
+            _ => self.cards.follow(event, &self.project, columns).await,
         };
         if !lines.is_empty() {
             if !goes_on {
