@@ -32,9 +32,12 @@ use crate::output::{self, Exit, Failure};
 use crate::project_context::push_changed_files;
 use crate::prompts::{ImageArgs, parse_option};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
+use crate::scripts;
 use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
+use crate::terminal::REDRAW_EVERY;
+use crate::unrecorded::{FilesOfFork, record_before_fork};
 use crate::unwritten;
 
 /// The options that set up an agent.
@@ -241,6 +244,13 @@ impl AgentArgs {
         Ok(agent.tools_from(servers))
     }
 
+    /// Keeps the path of the script that is the model, so that the session goes on without naming it.
+    pub(crate) fn keep_script(&self, session: &Session) {
+        if let Ok(model) = self.model_choice(Some(session)).and_then(|choice| choice.model()) {
+            scripts::keep(session, &model.uri);
+        }
+    }
+
     /// Opens the model.
     pub(crate) async fn provider(&self, session: Option<&Session>) -> Result<Provider, Failure> {
         models::open(&self.model_choice(session)?.model()?, &self.model_options).await
@@ -444,6 +454,10 @@ impl AgentArgs {
         }
         let agent = self.agent(Some(&stored)).await?;
         let agent = self.with_servers(agent, &stored, mode, None).await?;
+        let files = match mode {
+            ResumeMode::Fork => record_before_fork(store, *branch).await?,
+            ResumeMode::SameBranch => FilesOfFork::AsRecorded,
+        };
         let resumed = match mode {
             ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
@@ -453,7 +467,7 @@ impl AgentArgs {
             })?,
         };
         let resumed = resumed.against(&agent);
-        let session = self.accept(resumed, on_difference, &command)?;
+        let session = self.accept(resumed, on_difference, files, &command)?;
         Ok((agent, session.hiding(secrets())))
     }
 
@@ -461,7 +475,13 @@ impl AgentArgs {
     ///
     /// Files, tools, models and prompts change between two turns, and the model is told. Interrupted calls are no obstacle either: when the
     /// agent runs, those that change nothing are made again, and the others wait for a decision.
-    fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
+    fn accept(
+        &self,
+        resumed: Resumed,
+        on_difference: OnDifference,
+        files: FilesOfFork,
+        command: &str,
+    ) -> Result<Session, Failure> {
         let certificate = resumed.certificate();
         if let Some(holder) = certificate.left_open_by() {
             output::message!("the last run did not end properly: {holder}");
@@ -488,7 +508,9 @@ impl AgentArgs {
             output::message!("{}", describe_changes(certificate));
         }
         let is_file_change = |it: &Difference| it.is_open() || matches!(it, Difference::Files { .. });
-        let changed: Vec<_> = differences.iter().filter_map(changed_paths).map(<[_]>::to_vec).collect();
+        // A fork is without changes that are not recorded, and its model is not told of them.
+        let changed = differences.iter().filter(|_| files != FilesOfFork::WithoutChanges).filter_map(changed_paths);
+        let changed: Vec<_> = changed.map(<[_]>::to_vec).collect();
         let mut session = match differences.iter().all(is_file_change) {
             true => resumed.accept_file_changes()?,
             false => resumed.anyway(),
@@ -497,7 +519,11 @@ impl AgentArgs {
         // After an adoption the files at the new place are not compared before a tool runs there.
         let is_adopted = |chunk: &Chunk| matches!(chunk, Chunk::Adopted(_));
         let was_adopted = || session.as_record().newest_first().any(|step| is_adopted(step.chunk()));
-        if is_complete && !is_updated && (session.tree().is_some() || !was_adopted()) {
+        if is_complete
+            && !is_updated
+            && files == FilesOfFork::AsRecorded
+            && (session.tree().is_some() || !was_adopted())
+        {
             output::message!("nothing changed since the last turn");
         }
         Ok(session)
@@ -506,8 +532,9 @@ impl AgentArgs {
     /// Runs the agent and prints its events. Questions about calls are asked at the terminal.
     pub(crate) async fn work(&self, agent: &Agent, placed: PlacedSession) -> RunOutcome {
         let PlacedSession { session, questions, directory } = placed;
+        self.keep_script(&session);
         let start = RunStart::new(&session);
-        let mut printer = EventPrinter::new(self.json);
+        let mut printer = EventPrinter::new(self.json, directory.clone());
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
@@ -517,6 +544,8 @@ impl AgentArgs {
         let mut printed = Ok(());
         let mut events = agent.run(session.until(&cancel)).events();
         let mut questions = questions.unwrap_or_else(|| mpsc::unbounded_channel().1);
+        let mut tick = tokio::time::interval(REDRAW_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             let (question, answer) = tokio::select! {
                 biased;
@@ -524,17 +553,23 @@ impl AgentArgs {
                     let Some(event) = event else { break };
                     // The agent works on when its output cannot be written: its steps are stored before they are printed.
                     if printed.is_ok() {
-                        printed = printer.print(&event);
+                        printed = printer.print(&event).await;
                     }
                     continue;
                 }
                 Some(question) = questions.recv() => question,
+                _ = tick.tick() => {
+                    printer.show_live();
+                    continue;
+                }
             };
             // What happened before the question.
             while let Some(event) = next_now(events.next()).await {
-                printed = printed.and_then(|()| printer.print(&event));
+                if printed.is_ok() {
+                    printed = printer.print(&event).await;
+                }
             }
-            printed = printed.and_then(|()| printer.end_line());
+            printed = printed.and_then(|()| printer.pause());
             let _ = answer.send(ask(&question, &directory, &cancel).await);
         }
         watch.abort();

@@ -1,12 +1,15 @@
 //! The tool calls of a run, as cards: the call, its output while it runs, its time, and what it changed.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use rath::CallId;
 use rath::chunk::{Call, Denied, Outcome, ToolResult};
+use rath::prelude::*;
 use rath::record::draw::{self, one_line, preview};
+use rath::record::{Record, Step};
+use rath::{CallId, Event};
 
 use crate::changed_files::shorten_list;
 use crate::output::{self, BRANCH};
@@ -20,15 +23,15 @@ const FAILURE_LINES: usize = 8;
 const PATCH_LINES: usize = 24;
 /// The most bytes of a line of output that are kept.
 const MAX_LINE_BYTES: usize = 1_000;
+/// The time from which on it is shown.
+const MIN_SHOWN_TIME: Duration = Duration::from_millis(100);
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// The calls of a run.
+/// The calls of a run that have no result yet.
 #[derive(Default)]
 pub(crate) struct Cards {
-    /// The calls of the answers so far that have no result yet.
-    asked: Vec<Call>,
     running: Vec<Card>,
     /// The time that each call took which has ended and has no result on the record yet.
     ended: Vec<(CallId, Duration)>,
@@ -43,16 +46,39 @@ struct Card {
 }
 
 impl Cards {
-    /// Notes the calls of an answer.
-    pub(crate) fn asked(&mut self, calls: &[Call]) {
-        self.asked.extend(calls.iter().cloned());
+    /// Follows an event, and returns the lines that it adds: the card of a call that has ended, or that a rule refused, in so many
+    /// columns. `project` is the directory with the versions of the files.
+    pub(crate) async fn follow(&mut self, event: &Event, project: &Path, columns: usize) -> Vec<Line> {
+        let lines = self.lines_of(event, project, columns).await;
+        lines.iter().map(|line| line.cut(columns)).collect()
     }
 
-    pub(crate) fn started(&mut self, call: &Call) {
+    async fn lines_of(&mut self, event: &Event, project: &Path, columns: usize) -> Vec<Line> {
+        match &event.kind {
+            EventKind::ToolStarted(call) => self.started(call),
+            EventKind::ToolOutput { call, text } => self.printed(call, text),
+            EventKind::ToolFinished { call, .. } => self.finished(&call.id),
+            EventKind::Step(step) => match step.chunk() {
+                Chunk::Denied(denied) => return refused(event.session.as_record(), denied, columns),
+                Chunk::ToolResult(result) => {
+                    let patch = match result.effects.is_empty() {
+                        true => None,
+                        false => patch_of(&event.session, step, project).await,
+                    };
+                    return self.result(event.session.as_record(), result, patch.as_deref(), columns);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn started(&mut self, call: &Call) {
         self.running.push(Card { call: call.clone(), started: Instant::now(), output: VecDeque::new() });
     }
 
-    pub(crate) fn printed(&mut self, call: &CallId, text: &str) {
+    fn printed(&mut self, call: &CallId, text: &str) {
         let Some(card) = self.running.iter_mut().find(|card| card.call.id == *call) else { return };
         for (nth, piece) in text.split('\n').enumerate() {
             if nth > 0 || card.output.is_empty() {
@@ -67,7 +93,7 @@ impl Cards {
         }
     }
 
-    pub(crate) fn finished(&mut self, call: &CallId) {
+    fn finished(&mut self, call: &CallId) {
         if let Some(at) = self.running.iter().position(|card| card.call.id == *call) {
             let card = self.running.remove(at);
             self.ended.push((card.call.id, card.started.elapsed()));
@@ -80,11 +106,11 @@ impl Cards {
     }
 
     /// Returns the calls that run now, with their newest output.
-    pub(crate) fn live(&self) -> Vec<Line> {
+    pub(crate) fn live(&self, columns: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         for card in &self.running {
-            let head = title(&card.call, Line::default().with(FAINT, "● "));
-            lines.push(head.with(FAINT, format!("  {}", duration(card.started.elapsed()))));
+            let time = Line::default().with(FAINT, format!("  {}", duration(card.started.elapsed())));
+            lines.push(head(&card.call, Line::default().with(FAINT, "● "), time, columns));
             let shown = card.output.iter().filter(|line| !line.trim().is_empty());
             let skipped = shown.clone().count().saturating_sub(LIVE_LINES);
             lines.extend(shown.skip(skipped).map(|line| output_line(line)));
@@ -93,56 +119,86 @@ impl Cards {
     }
 
     /// Returns the card of a call whose result is on the record now. `patch` is what it changed.
-    pub(crate) fn result(&mut self, result: &ToolResult, patch: Option<&str>) -> Vec<Line> {
+    fn result(&mut self, record: &Record, result: &ToolResult, patch: Option<&str>, columns: usize) -> Vec<Line> {
         let time = self.ended.iter().position(|(call, _)| *call == result.call).map(|at| self.ended.remove(at).1);
         self.running.retain(|card| card.call.id != result.call);
-        let Some(at) = self.asked.iter().position(|call| call.id == result.call) else { return Vec::new() };
-        let call = self.asked.remove(at);
+        // A call that was denied was shown when a rule refused it, or is the person's own decision.
+        let Some(call) = find_call(record, &result.call).filter(|_| result.outcome != Outcome::Denied) else {
+            return Vec::new();
+        };
         let is_good = result.outcome == Outcome::Ok;
         let mark = Line::default().with(if is_good { GOOD } else { BAD }, if is_good { "✓ " } else { "✗ " });
-        let mut head = title(&call, mark);
+        let mut end = Line::default();
         if !is_good {
-            head.push(BAD, format!("  {}", draw::outcome_text(result.outcome)));
+            end.push(BAD, format!("  {}", draw::outcome_text(result.outcome)));
         }
-        if let Some(time) = time.filter(|time| *time >= Duration::from_millis(100)) {
-            head.push(FAINT, format!("  {}", duration(time)));
+        if let Some(time) = time.filter(|time| *time >= MIN_SHOWN_TIME) {
+            end.push(FAINT, format!("  {}", duration(time)));
         }
-        let mut lines = vec![head];
+        let mut lines = vec![head(call, mark, end, columns)];
         let text = result.output.as_str().unwrap_or_default();
         lines.extend(match patch {
-            Some(patch) if is_good => Vec::new().into_iter().chain(patch_lines(patch)).collect(),
+            Some(patch) if is_good => patch_lines(patch),
             _ if is_good && is_quiet(&call.tool) => Vec::new(),
             _ if is_good => last_lines(text, OUTPUT_LINES),
-            _ => last_lines(text, FAILURE_LINES),
+            _ => last_lines(without_outcome(text, result.outcome), FAILURE_LINES),
         });
         if let Some(patch) = patch.filter(|_| !is_good) {
             lines.extend(patch_lines(patch));
         }
-        for (paths, told) in [
-            (&result.put_back, "put back as before"),
-            (&result.not_put_back, "changed against your rules, and could not be put back"),
-        ] {
-            if !paths.is_empty() {
-                let files: Vec<_> = paths.iter().map(|path| one_line(path)).collect();
-                lines.push(Line::default().with(BAD, format!("  {told}: {}", shorten_list(&files))));
-            }
-        }
+        lines.extend(put_back_lines(result));
         lines
-    }
-
-    /// Returns the card of a call that a rule refused.
-    pub(crate) fn refused(&mut self, denied: &Denied) -> Vec<Line> {
-        let Some(rule) = &denied.rule else { return Vec::new() };
-        let Some(call) = self.asked.iter().find(|call| call.id == denied.call) else { return Vec::new() };
-        let head = title(call, Line::default().with(BAD, "✗ "));
-        vec![head.with(BAD, format!("  refused ({})", preview(rule)))]
     }
 }
 
-/// Returns the tool of a call and its main argument.
-fn title(call: &Call, mark: Line) -> Line {
+/// Returns an output without the name of its outcome, which the head of a card has already.
+fn without_outcome(text: &str, outcome: Outcome) -> &str {
+    text.strip_prefix(draw::outcome_text(outcome)).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(text)
+}
+
+/// Returns the newest call of a record with this id. Its answer may be older than the run.
+fn find_call<'a>(record: &'a Record, id: &CallId) -> Option<&'a Call> {
+    record.newest_first().find_map(|step| match step.chunk() {
+        Chunk::Assistant(answer) => answer.calls.iter().find(|call| call.id == *id),
+        _ => None,
+    })
+}
+
+/// Returns the card of a call that a rule refused.
+fn refused(record: &Record, denied: &Denied, columns: usize) -> Vec<Line> {
+    let Some(rule) = &denied.rule else { return Vec::new() };
+    let Some(call) = find_call(record, &denied.call) else { return Vec::new() };
+    let end = Line::default().with(BAD, format!("  refused ({})", preview(rule)));
+    vec![head(call, Line::default().with(BAD, "✗ "), end, columns)]
+}
+
+/// Returns the lines about files that were put back after a call, or could not be.
+fn put_back_lines(result: &ToolResult) -> Vec<Line> {
+    let line = |text: String| Line::default().with(BAD, format!("  {text}"));
+    let list = |paths: &[String]| shorten_list(&paths.iter().map(|path| one_line(path)).collect::<Vec<_>>());
+    let mut lines = Vec::new();
+    if !result.put_back.is_empty() {
+        lines.push(line(format!("put back as before: {}", list(&result.put_back))));
+        lines.push(line("what was there is in .rath/put-back".to_owned()));
+    }
+    if !result.not_put_back.is_empty() {
+        let files = list(&result.not_put_back);
+        lines.push(line(format!("changed against your rules, and could not be put back: {files}")));
+    }
+    lines
+}
+
+/// Returns what a step changed, as a patch.
+async fn patch_of(session: &Session, step: &Step, project: &Path) -> Option<String> {
+    let before = Session::resume(Record::at(step.parents().first()?.step()?.clone())).with_files_in(project);
+    before.patch(session).await.ok()
+}
+
+/// Returns the first line of a card: the tool of a call, its main argument, as far as there is room, and its end or its time.
+fn head(call: &Call, mark: Line, end: Line, columns: usize) -> Line {
     let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
-    mark.with(BRANCH, preview(&call.tool)).with(Style::new(), format!(" {argument}"))
+    let title = mark.with(BRANCH, preview(&call.tool)).with(Style::new(), format!(" {argument}"));
+    title.cut(columns.saturating_sub(end.columns())).join(end)
 }
 
 /// Returns true if the output of a tool is what a person has before them anyway.
@@ -205,6 +261,7 @@ pub(crate) fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use rath::chunk::Assistant;
 
     use super::*;
 
@@ -234,23 +291,27 @@ mod tests {
     #[test]
     fn a_card_shows_the_newest_output_while_it_runs_and_the_end_of_it_after() {
         let call = Call::new("c1", "shell", r#"{"command":"make\nall"}"#);
+        let mut session = Session::user("Go.");
+        let mut answer = Assistant::new("");
+        answer.calls.push(call.clone());
+        session.push(answer);
         let mut cards = Cards::default();
-        cards.asked(std::slice::from_ref(&call));
         cards.started(&call);
         for nth in 0..50 {
             cards.printed(&call.id, &format!("line {nth}\nl"));
             cards.printed(&call.id, "ate ");
         }
-        let live = cards.live();
+        let live = cards.live(80);
         assert_eq!(live.len(), LIVE_LINES + 1);
         assert!(live[0].plain().starts_with("● shell make"), "{:?}", live[0]);
         cards.finished(&call.id);
-        assert!(cards.live().is_empty());
+        assert!(cards.live(80).is_empty());
         let output: String = (0..50).map(|nth| format!("line {nth}\n")).collect();
         let result = ToolResult::new(call.id.clone(), Outcome::Failed, output);
-        let lines = cards.result(&result, None);
+        let lines = cards.result(session.as_record(), &result, None, 80);
         assert!(lines[0].plain().starts_with("✗ shell make"), "{:?}", lines[0]);
+        let narrow = cards.result(session.as_record(), &result, None, 20);
+        assert_eq!(narrow[0].plain(), "✗ shell mak…  failed", "the end of a call is shown in any width");
         assert_eq!(lines.len(), 2 + FAILURE_LINES);
-        assert!(cards.result(&result, None).is_empty(), "a result is shown once");
     }
 }

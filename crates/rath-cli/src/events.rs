@@ -1,114 +1,85 @@
 //! The events of a run, printed as they happen.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anstyle::Style;
 use rath::Event;
-use rath::chunk::{Call, Denied, Outcome, ToolResult};
 use rath::prelude::*;
-use rath::record::draw::{self, one_line, preview};
+use rath::record::draw::preview;
 use serde_json::json;
 
 use crate::agent::session_of;
-use crate::changed_files::shorten_list;
+use crate::cards::Cards;
 use crate::hints;
 use crate::json::StepJson;
-use crate::output::{self, BRANCH};
+use crate::output;
+use crate::terminal;
 
-/// Prints the events of a run as they happen.
+/// Prints the events of a run as they happen: what the model says on stdout, its calls as cards on stderr.
 pub(crate) struct EventPrinter {
     json: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
-    /// The calls of the last answer.
-    calls: Vec<Call>,
+    cards: Cards,
+    /// The directory with the versions of the files.
+    project: PathBuf,
 }
 
 const FAINT: Style = Style::new().dimmed();
+/// The columns of a line of a card where there is no terminal.
+const MAX_COLUMNS: usize = 200;
 
 impl EventPrinter {
-    pub(crate) fn new(json: bool) -> Self {
-        EventPrinter { json, answering: false, calls: Vec::new() }
+    pub(crate) fn new(json: bool, project: PathBuf) -> Self {
+        EventPrinter { json, answering: false, cards: Cards::default(), project }
     }
 
-    pub(crate) fn print(&mut self, event: &Event) -> io::Result<()> {
+    pub(crate) async fn print(&mut self, event: &Event) -> io::Result<()> {
         if self.json {
             return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
             EventKind::Text(text) => {
+                // A line that has begun ends where the text goes on.
+                terminal::show_live(Vec::new());
                 self.answering = true;
-                output::data(|out| out.write_all(text.as_bytes()))
+                return output::data(|out| out.write_all(text.as_bytes()));
             }
-            EventKind::Turn { .. } => self.end_line(),
-            EventKind::ToolStarted(call) => {
-                let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
-            }
-            EventKind::Step(step) => self.step(step.chunk()),
+            EventKind::Turn { .. } => self.end_line()?,
             EventKind::Retry { attempt, of, error, .. } => {
-                self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))
+                self.end_line()?;
+                output::message!("{FAINT}·{FAINT:#} attempt {attempt} of {of} failed: {}", preview(error));
             }
-            _ => Ok(()),
-        }
-    }
-
-    /// Prints a call that a rule refused: it is never started, so no other event tells.
-    fn step(&mut self, chunk: &Chunk) -> io::Result<()> {
-        match chunk {
-            Chunk::Assistant(answer) => self.calls = answer.calls.clone(),
-            Chunk::Denied(Denied { call, rule: Some(rule), .. }) => {
-                let Some(call) = self.calls.iter().find(|known| known.id == *call) else { return Ok(()) };
-                let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
-                let (tool, rule) = (preview(&call.tool), preview(rule));
-                return self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}: refused ({rule})"));
-            }
-            Chunk::ToolResult(result) => return self.result(result),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Prints why a call failed, and the files that were put back after it or could not be.
-    fn result(&mut self, result: &ToolResult) -> io::Result<()> {
-        // A call that was denied was told of already, or is the person's own decision.
-        let is_told = matches!(result.outcome, Outcome::Ok | Outcome::Denied);
-        if let Some(call) = self.calls.iter().find(|call| call.id == result.call).filter(|_| !is_told) {
-            let (tool, outcome) = (preview(&call.tool), draw::outcome_text(result.outcome));
-            let output = result.output.as_str().unwrap_or_default();
-            let why = output.strip_prefix(outcome).unwrap_or(output).trim_start_matches(':').trim();
-            let why = if why.is_empty() { String::new() } else { format!(": {}", preview(why)) };
-            // A call that was not understood is never started, so its argument was not printed before.
-            let argument = match result.outcome {
-                Outcome::UnknownTool | Outcome::BadJson | Outcome::BadArguments => {
-                    let arguments = call.arguments.as_str().unwrap_or_default();
-                    format!("{}: ", output::main_argument(&call.tool, arguments))
+            _ => {
+                if let EventKind::ToolStarted(_) = event.kind {
+                    self.end_line()?;
                 }
-                _ => String::new(),
-            };
-            self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}{outcome}{why}"))?;
+                let columns = output::message_columns().unwrap_or(MAX_COLUMNS);
+                for line in self.cards.follow(event, &self.project, columns).await {
+                    self.end_line()?;
+                    output::message!("{}", line.styled());
+                }
+            }
         }
-        if !result.put_back.is_empty() {
-            let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
-            let files = shorten_list(&files);
-            self.note(&format!("put back as before: {files} (what was there is in .rath/put-back)"))?;
-        }
-        if !result.not_put_back.is_empty() {
-            let files: Vec<_> = result.not_put_back.iter().map(|path| one_line(path)).collect();
-            let files = shorten_list(&files);
-            self.note(&format!("changed against your rules, and could not be put back: {files}"))?;
-        }
+        self.show_live();
         Ok(())
     }
 
-    /// Prints a line on stderr, after the answer's line is ended.
-    fn note(&mut self, text: &str) -> io::Result<()> {
-        self.end_line()?;
-        output::message!("{FAINT}·{FAINT:#} {text}");
-        Ok(())
+    /// Shows the calls that run now, with their newest output and their time, if a person sees them.
+    pub(crate) fn show_live(&self) {
+        if !self.json && !self.answering && output::is_watched() {
+            terminal::show_live(self.cards.live(terminal::columns().saturating_sub(1)));
+        }
     }
 
-    pub(crate) fn end_line(&mut self) -> io::Result<()> {
+    /// Ends the line of an answer, and takes away the calls that run: something else is printed.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        terminal::show_live(Vec::new());
+        self.end_line()
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.answering) {
             output::data(|out| out.write_all(b"\n"))?;
         }
@@ -116,7 +87,7 @@ impl EventPrinter {
     }
 
     pub(crate) fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
-        self.end_line()?;
+        self.pause()?;
         if !self.json {
             return Ok(());
         }

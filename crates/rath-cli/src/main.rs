@@ -22,6 +22,7 @@ mod project_context;
 mod prompts;
 mod retention;
 mod sandboxes;
+mod scripts;
 mod search;
 mod sessions;
 #[cfg(unix)]
@@ -35,6 +36,7 @@ mod talk;
 #[cfg_attr(not(feature = "otel"), path = "telemetry_unsupported.rs")]
 mod telemetry;
 mod terminal;
+mod unrecorded;
 mod unwritten;
 mod usage;
 

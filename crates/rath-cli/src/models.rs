@@ -1,5 +1,7 @@
 //! The model that an agent asks: an option, the environment, the session, an agent's section or the configuration names it.
 
+use std::path::Path;
+
 use rath::prelude::*;
 use rath::provider::Env;
 use rath::view;
@@ -8,6 +10,7 @@ use serde_json::Value;
 use crate::configuration::{self, AgentProfile, KeySource, MODEL_KINDS, ModelProfile, Settings};
 use crate::keys;
 use crate::output::{self, Exit, Failure};
+use crate::scripts;
 
 /// The places that name a model.
 pub(crate) struct ModelChoice<'a> {
@@ -30,7 +33,7 @@ impl ModelChoice<'_> {
     pub(crate) fn hint(&self) -> String {
         let Some(name) = self.option else { return String::new() };
         match (self.without_option(), self.profile(name)) {
-            (Ok(Some(other)), Ok(model)) if other == model => String::new(),
+            (Ok(Some(other)), Ok(model)) if is_same_model(&other, &model) => String::new(),
             _ => format!(" --model {}", output::quote(name)),
         }
     }
@@ -147,10 +150,19 @@ fn read_key(source: &KeySource) -> Result<String, Failure> {
     })
 }
 
-/// Returns the model that a session used last, if it can be opened by what is on the record: a script's path is not.
+/// Returns true if two models are one, also if a script is named by two paths.
+fn is_same_model(one: &ModelProfile, other: &ModelProfile) -> bool {
+    let script = |model: &ModelProfile| Path::new(model.uri.strip_prefix("script:")?).canonicalize().ok();
+    one == other || script(one).is_some_and(|path| script(other) == Some(path))
+}
+
+/// Returns the model that a session used last, if it can be opened by what is on the record, or beside the store for a script.
 fn last_model(session: &Session) -> Option<String> {
     let (_, instructions) = view::instructions(session.as_record())?;
     let identity = instructions.provider.as_ref()?;
+    if identity.provider == "script" {
+        return scripts::of_session(session).map(|path| format!("script:{}", path.display()));
+    }
     keys::PROVIDERS.contains(&identity.provider.as_str()).then(|| identity.to_string())
 }
 
@@ -159,7 +171,7 @@ fn no_model(session: Option<&Session>) -> Failure {
     let instructions = session.and_then(|session| view::instructions(session.as_record()));
     let script = instructions.and_then(|(_, it)| it.provider.as_ref()).filter(|it| it.provider == "script");
     let (message, model) = match script {
-        Some(script) => (format!("the session used {script}, and the path of a script is not recorded"), SCRIPT.into()),
+        Some(script) => (format!("the session used {script}, and its script is not known here"), SCRIPT.into()),
         None => ("no model is named".to_owned(), usable_model().unwrap_or_else(|| DEFAULT_OPENAI.to_owned())),
     };
     let command = command_with_model(&model);

@@ -276,6 +276,11 @@ pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// Returns true if a person sees messages as they come, on a terminal whose lines can be drawn again.
+pub(crate) fn is_watched() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
 /// Returns true if a person can hold a conversation: they type and read at one terminal.
 pub(crate) fn is_conversational() -> bool {
     is_interactive() && io::stdout().is_terminal()
@@ -316,7 +321,8 @@ pub(crate) use message;
 pub(crate) fn control(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
     let mut sequences = Vec::new();
     write(&mut sequences)?;
-    let mut out = io::stdout().lock();
+    // What a run prints on stdout may go elsewhere.
+    let mut out = io::stderr().lock();
     out.write_all(&sequences)?;
     out.flush()
 }
@@ -328,7 +334,8 @@ pub(crate) fn has_colour() -> bool {
 
 /// Returns a line as it is printed, for a place on the terminal: escaped, without secrets, in colours if the terminal has them.
 pub(crate) fn shown(line: &Line) -> String {
-    let text = if has_colour() { line.styled() } else { line.plain() };
+    let has_colour = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+    let text = if has_colour { line.styled() } else { line.plain() };
     let mut escaped = Vec::new();
     // Nothing fails in memory.
     let _ = write_escaped(EscapingWriter::with_styles(&mut escaped), |out| write!(out, "{text}"));
@@ -477,6 +484,11 @@ pub(crate) fn is_terminal() -> bool {
 /// Returns the number of columns that a line may take.
 pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(COLUMNS).max(MIN_COLUMNS)
+}
+
+/// Returns the number of columns of the terminal that messages go to; none if it is no terminal, or does not tell.
+pub(crate) fn message_columns() -> Option<usize> {
+    Some(columns::of_terminal(io::stderr())?.max(MIN_COLUMNS))
 }
 
 /// Returns the number of columns of the terminal; none if it does not tell.

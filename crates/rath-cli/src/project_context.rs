@@ -38,12 +38,18 @@ pub(crate) fn push_context(session: &mut Session, sandbox: &Sandbox) {
 /// Tells the model which files changed since its last turn. Another step records what changed in them.
 pub(crate) fn push_changed_files(session: &mut Session, paths: &[String]) {
     let text = format!("changed since your last turn, not by you: {}", describe_paths(paths));
-    let event = MemoryEvent::Recall {
-        query: "changed files".into(),
-        found: vec![RecalledEntry::new("changed files", text)],
-        position: None,
-        notice: None,
-    };
+    push_found(session, "changed files", vec![RecalledEntry::new("changed files", text)]);
+}
+
+/// Tells the model the texts that the user attached to a message.
+pub(crate) fn push_attached_files(session: &mut Session, texts: Vec<RecalledEntry>) {
+    if !texts.is_empty() {
+        push_found(session, "attached files", texts);
+    }
+}
+
+fn push_found(session: &mut Session, query: &str, found: Vec<RecalledEntry>) {
+    let event = MemoryEvent::Recall { query: query.into(), found, position: None, notice: None };
     session.push(Memory::new(PROJECT_CONTEXT, event));
 }
 

@@ -11,9 +11,12 @@ use rath::{UnsharedPath, UnsharedReason};
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::LoadedSession;
 use crate::strictness::Strictness;
+use crate::styled::Line;
 
 const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation: they can do anything you can";
 const WITHOUT_NAMESPACES: &str = "no namespaces here: commands create and remove files only in subdirectories";
+/// The fewest columns of a path that does not fit in a line.
+const MIN_PATH_COLUMNS: usize = 16;
 /// The number of processes that a sandbox allows by default: not worth a word.
 pub(crate) const DEFAULT_PROCESSES: u64 = 1024;
 
@@ -165,11 +168,31 @@ async fn print_line(sandbox: &Sandbox, directory: &str, is_chosen: bool, permiss
         let failure = Failure::from(error);
         if is_chosen || !is_unavailable { failure } else { failure.add_hint(UNISOLATED_HINT) }
     })?;
-    output::message!("{}{permissions}", describe_sandbox(directory, &capabilities));
+    let line = |directory: &str| Line::from(format!("{}{permissions}", describe_sandbox(directory, &capabilities)));
+    match output::message_columns() {
+        Some(columns) => {
+            let over = line(directory).columns().saturating_sub(columns);
+            let room = Line::from(directory).columns().saturating_sub(over).max(MIN_PATH_COLUMNS);
+            let lines = line(&end_of_path(directory, room)).wrap(columns, &"  ".into());
+            lines.iter().for_each(|line| output::message!("{}", line.plain().trim_end()));
+        }
+        None => output::message!("{}", line(directory).plain()),
+    }
     if let Isolation::Landlock(_) = capabilities.isolation {
         output::message!("{WITHOUT_NAMESPACES}");
     }
     Ok(())
+}
+
+/// Returns a path in so many columns: its last names behind `…`, or the end of the last one.
+fn end_of_path(path: &str, columns: usize) -> String {
+    let width = |text: &str| Line::from(text).columns();
+    if width(path) <= columns {
+        return path.to_owned();
+    }
+    let names = path.match_indices('/').map(|(at, _)| &path[at..]);
+    let ends = names.chain(path.char_indices().skip(1).map(|(at, _)| &path[at..]));
+    format!("…{}", ends.into_iter().find(|end| width(end) < columns).unwrap_or_default())
 }
 
 /// Prints a note about ignored files of the user's directory that a fork or copies of recorded files are without.
@@ -263,5 +286,25 @@ fn size(bytes: u64) -> String {
     match UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{} {name}", bytes / unit),
         None => count(bytes, "byte"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_gives_up_its_beginning() {
+        for (columns, expected) in [
+            (40, "~/app/.rath/work/01a1f5be-6644db044"),
+            (34, "…/.rath/work/01a1f5be-6644db044"),
+            (30, "…/work/01a1f5be-6644db044"),
+            (20, "…/01a1f5be-6644db044"),
+            (16, "…1f5be-6644db044"),
+        ] {
+            let shown = end_of_path("~/app/.rath/work/01a1f5be-6644db044", columns);
+            assert!(Line::from(&*shown).columns() <= columns, "{shown}");
+            assert_eq!(shown, expected);
+        }
     }
 }

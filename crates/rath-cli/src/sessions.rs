@@ -17,7 +17,7 @@ use rath::{BranchId, ErrorKind, Resumed, Session, SessionFile, Store, view};
 use crate::agent::{anyway_options, secrets};
 use crate::configuration;
 use crate::output::{self, CommandResult, Exit, Failure};
-use crate::sandboxes;
+use crate::{sandboxes, scripts};
 
 pub(crate) use self::names::find_branch;
 use self::names::{hint_list, tips};
@@ -122,6 +122,11 @@ pub(crate) async fn closing_stores(command: impl Future<Output = CommandResult>)
         result
     };
     OPEN_STORES.scope(RefCell::default(), closing).await
+}
+
+/// Returns the stores that the command has opened.
+pub(crate) fn opened_stores() -> Vec<Store> {
+    OPEN_STORES.try_with(|stores| stores.borrow().clone()).unwrap_or_default()
 }
 
 /// Opens the store at `uri`, which is closed when the command ends.
@@ -530,12 +535,15 @@ pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> Str
 
 /// Returns the option without which a session does not find its model, for a hint: empty if the record names it.
 ///
-/// The record holds the name of a script, but not its path.
+/// The record holds the name of a script, but not its path, which is kept beside the store.
 pub(crate) fn model_option(session: &Session) -> &'static str {
     let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
     match instructions.and_then(|instructions| instructions.provider.as_ref()) {
         Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => "",
-        Some(identity) if identity.provider == "script" => "--model script:FILE",
+        Some(identity) if identity.provider == "script" => match scripts::of_session(session) {
+            Some(_) => "",
+            None => "--model script:FILE",
+        },
         _ => "--model MODEL",
     }
 }

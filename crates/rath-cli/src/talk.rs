@@ -15,11 +15,12 @@ use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use rath::policy::{Question, Reply};
 use rath::prelude::*;
 use rath::provider::Prices;
-use rath::record::draw::{one_line, preview};
+use rath::record::draw::one_line;
 use rath::record::{Money, StepId};
 use rath::turn::Next;
 use tokio::sync::{mpsc, oneshot};
 
+use self::attachments::{BegunMention, Completion};
 use self::editor::{Edit, Editor};
 use self::keyboard::Keyboard;
 use self::markdown::MarkdownStream;
@@ -100,12 +101,12 @@ struct Talk<'a> {
     queue: VecDeque<String>,
     cards: Cards,
     markdown: MarkdownStream,
-    /// True after a Ctrl-C that had nothing to stop.
+    /// True after a Ctrl-C that stopped a turn or had nothing to stop: the next one leaves.
     is_leaving: bool,
     /// True if a blank line separates what is printed next from what was printed before.
     needs_gap: bool,
-    /// The tokens and the money up to a step, as they are shown.
-    figures: (Option<StepId>, String),
+    /// The tokens and the money up to a step.
+    figures: (Option<StepId>, Figures),
 }
 
 pub(crate) async fn run(args: &TalkArgs) -> CommandResult {
@@ -187,7 +188,7 @@ impl<'a> Talk<'a> {
             markdown: MarkdownStream::default(),
             is_leaving: false,
             needs_gap: false,
-            figures: (None, String::new()),
+            figures: (None, Figures::default()),
         };
         talk.place().await?;
         talk.terminal.enter().map_err(|error| {
@@ -270,19 +271,22 @@ impl<'a> Talk<'a> {
                 event = self.keys.next() => event?,
                 () = &mut stop => return None,
             };
-            match self.edit(event) {
+            let edit = self.edit(event);
+            let was_leaving = self.is_leaving;
+            self.is_leaving &= edit == Edit::Nothing;
+            match edit {
                 Edit::Sent(line) => return Some(line),
                 Edit::End => return None,
-                Edit::Stop if self.is_leaving => return None,
+                Edit::Stop if was_leaving => return None,
                 Edit::Stop if self.is_deciding => return Some(String::new()),
                 Edit::Stop => {
+                    // A draft is not lost by the second Ctrl-C of two.
                     self.is_leaving = self.editor.is_empty();
                     self.editor.set("");
                 }
-                Edit::Nothing => {}
-                _ => self.is_leaving = false,
+                _ => {}
             }
-            self.draw(Activity::Idle);
+            self.draw_after_keys(Activity::Idle);
         }
     }
 
@@ -297,6 +301,9 @@ impl<'a> Talk<'a> {
         let edit = match event {
             TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => editor.key(key),
             TerminalEvent::Paste(text) => {
+                if text.is_empty() {
+                    output::note("a terminal passes no image of the clipboard: save it in a file, and type @FILE");
+                }
                 let image = attachments::pasted_image(&text, &self.directory);
                 if !editor.paste(image.as_deref().unwrap_or(&text)) {
                     let message =
@@ -336,21 +343,17 @@ impl<'a> Talk<'a> {
             return;
         }
         let (before, _) = self.editor.around_cursor();
-        let begin = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-        let word = &before[begin..];
-        let (mark, found) = match word.strip_prefix('@') {
-            Some(path) => ("@", attachments::completions(path, &self.directory)),
-            None if begin == 0 && word.starts_with('/') => ("", slash::completions(word)),
+        let completion = match BegunMention::find(&before) {
+            Some(mention) => mention.complete(&before, &self.directory),
+            None if before.starts_with('/') && !before.contains(char::is_whitespace) => slash::complete(&before),
             None => return,
         };
-        let common = attachments::common_begin(&found);
-        let is_whole = found.len() == 1 && !common.ends_with('/');
-        if common.len() + mark.len() > word.len() || is_whole {
-            let end = if is_whole { " " } else { "" };
-            self.editor.replace_before(&format!("{}{mark}{common}{end}", &before[..begin]));
-        } else if found.len() > 1 {
-            let list: Vec<_> = found.iter().map(|name| one_line(name)).collect();
-            output::message!("{FAINT}{}{FAINT:#}", list.join("  "));
+        match completion {
+            Completion::Text(text) => self.editor.replace_before(&text),
+            Completion::Choices(names) => {
+                let list: Vec<_> = names.iter().map(|name| one_line(name)).collect();
+                print_lines(&Line::default().with(FAINT, list.join("  ")).wrap(terminal::columns(), &Line::default()));
+            }
         }
     }
 
@@ -379,9 +382,18 @@ impl<'a> Talk<'a> {
 
     /// Prints a line that the person sent.
     fn echo(&self, text: &str) {
+        self.echo_behind(MESSAGE_PROMPT, text);
+    }
+
+    /// Prints a line with which the person answered a question.
+    fn echo_answer(&self, text: &str) {
+        self.echo_behind(ANSWER_PROMPT, text);
+    }
+
+    fn echo_behind(&self, prompt: &str, text: &str) {
         let lines: Vec<_> = text.lines().collect();
         for (nth, line) in lines.iter().enumerate() {
-            let mark = if nth == 0 { "> " } else { "  " };
+            let mark = if nth == 0 { prompt } else { "  " };
             let whole = Line::default().with(BOLD, format!("{mark}{}", one_line(line)));
             print_lines(&whole.wrap(terminal::columns(), &"  ".into()));
         }
@@ -394,6 +406,13 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// Draws the area, once all keys are applied that are there.
+    fn draw_after_keys(&mut self, activity: Activity<'_>) {
+        if !self.keys.has_more() {
+            self.draw(activity);
+        }
+    }
+
     /// Draws the area at the bottom of the terminal.
     fn draw(&mut self, activity: Activity<'_>) {
         let columns = terminal::columns();
@@ -402,21 +421,21 @@ impl<'a> Talk<'a> {
             let text = self.markdown.incomplete(columns);
             let skipped = text.len().saturating_sub(MAX_LIVE_LINES);
             lines.extend(text.into_iter().skip(skipped));
-            lines.extend(self.cards.live());
+            lines.extend(self.cards.live(columns.saturating_sub(1)));
         }
         lines.extend(self.queue.iter().map(|text| editor::waiting_row(text)));
         lines.push(Line::default());
-        let prompt = Line::default().with(BOLD, if self.is_asking() { "? " } else { "> " });
+        let prompt = Line::default().with(BOLD, if self.is_asking() { ANSWER_PROMPT } else { MESSAGE_PROMPT });
         let editor = if self.is_asking() { &self.answer } else { &self.editor };
         let (rows, at) = editor.rows(&prompt, columns);
         let cursor = CursorPosition { line: lines.len() + at.line, column: at.column };
         lines.extend(rows);
-        lines.push(self.status(&activity));
+        lines.push(self.status(&activity, columns));
         terminal::show(lines, cursor);
     }
 
-    /// Returns the last row: what the agent does, the model, the tokens and the money so far.
-    fn status(&mut self, activity: &Activity<'_>) -> Line {
+    /// Returns the last row: what the agent does or the model, the tokens and the money so far, and the directory.
+    fn status(&mut self, activity: &Activity<'_>, columns: usize) -> Line {
         let (first, session) = match activity {
             Activity::Idle if self.is_leaving => {
                 return Line::default().with(FAINT, "Ctrl-C again leaves; the session is kept");
@@ -430,14 +449,12 @@ impl<'a> Talk<'a> {
         // The bill of a long session takes longer than a drawing.
         let head = session.and_then(Session::head).map(|step| step.id());
         if self.figures.0 != head {
-            self.figures = (head, session.map(figures).unwrap_or_default());
+            self.figures = (head, session.map(Figures::of).unwrap_or_default());
         }
-        let mut parts = vec![first];
-        parts.extend(Some(self.figures.1.clone()).filter(|figures| !figures.is_empty()));
-        if matches!(activity, Activity::Idle) {
-            parts.push(output::home_path(&self.directory));
-        }
-        Line::default().with(FAINT, preview(&parts.join(" · ")))
+        let directory = matches!(activity, Activity::Idle).then(|| output::home_path(&self.directory));
+        let parts: Vec<_> =
+            [Some(first)].into_iter().chain(self.figures.1.parts()).chain([directory]).flatten().collect();
+        status_row(&parts, columns)
     }
 
     /// Releases the terminal, and says where the session is.
@@ -458,6 +475,9 @@ enum Activity<'a> {
     Working { since: std::time::Instant, session: &'a Session },
 }
 
+/// The text before the line that is typed: for a message or a command, and for the answer to a question.
+const MESSAGE_PROMPT: &str = "> ";
+const ANSWER_PROMPT: &str = "? ";
 /// The lines of an answer that is not complete which are shown.
 const MAX_LIVE_LINES: usize = 8;
 
@@ -493,24 +513,64 @@ fn sent_messages(session: &Session) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the tokens of a session, the part of them that came from the cache, and the money.
-fn figures(session: &Session) -> String {
-    let usage = session.usage();
-    let tokens = usage.input.saturating_add(usage.output);
-    let mut parts = Vec::new();
-    if tokens > 0 {
-        parts.push(format!("{} tokens", output::grouped(tokens)));
+/// The usage of a session, as the last row shows it.
+#[derive(Default)]
+struct Figures {
+    tokens: Option<String>,
+    money: Option<String>,
+    /// The part of the tokens that came from the provider's cache.
+    cached: Option<String>,
+}
+
+impl Figures {
+    fn of(session: &Session) -> Self {
+        let usage = session.usage();
+        let tokens = usage.input.saturating_add(usage.output);
+        let cost = session.cost(&Prices::list()).total;
+        let has_cached = usage.cached_read > 0 && usage.input > 0;
+        Figures {
+            tokens: (tokens > 0).then(|| format!("{} tokens", output::grouped(tokens))),
+            money: (cost > Money::default()).then(|| cost.to_string()),
+            cached: has_cached
+                .then(|| format!("{}% from the cache", usage.cached_read.saturating_mul(100) / usage.input)),
+        }
     }
-    if usage.cached_read > 0 && usage.input > 0 {
-        parts.push(format!("{}% from the cache", usage.cached_read.saturating_mul(100) / usage.input));
+
+    /// Returns the figures that there are, the more important ones first.
+    fn parts(&self) -> [Option<String>; 3] {
+        [self.tokens.clone(), self.money.clone(), self.cached.clone()]
     }
-    let cost = session.cost(&Prices::list()).total;
-    if cost > Money::default() {
-        parts.push(cost.to_string());
-    }
-    parts.join(" · ")
+}
+
+/// Returns the last row: as many of these parts as fit, the first of them at least, if it has to be cut.
+fn status_row(parts: &[String], columns: usize) -> Line {
+    // The last column stays free, as in all rows of the area.
+    let columns = columns.saturating_sub(1);
+    let row = |parts: &[String]| Line::default().with(FAINT, one_line(&parts.join(" · ")));
+    let fitting = (1..=parts.len()).rev().map(|shown| row(&parts[..shown])).find(|row| row.columns() <= columns);
+    fitting.unwrap_or_else(|| row(&parts[..parts.len().min(1)]).cut(columns))
 }
 
 fn print_lines(lines: &[Line]) {
     lines.iter().for_each(|line| output::message!("{}", line.styled()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_has_the_whole_width_and_gives_up_the_directory_first() {
+        let parts = ["openai:gpt-5", "12,345 tokens", "$0.12", "80% from the cache", "~/a/long/directory/of/a/project"];
+        let parts: Vec<_> = parts.map(str::to_owned).into();
+        for (columns, expected) in [
+            (120, "openai:gpt-5 · 12,345 tokens · $0.12 · 80% from the cache · ~/a/long/directory/of/a/project"),
+            (80, "openai:gpt-5 · 12,345 tokens · $0.12 · 80% from the cache"),
+            (57, "openai:gpt-5 · 12,345 tokens · $0.12"),
+            (30, "openai:gpt-5 · 12,345 tokens"),
+            (10, "openai:g…"),
+        ] {
+            assert_eq!(status_row(&parts, columns).plain(), expected, "{columns}");
+        }
+    }
 }

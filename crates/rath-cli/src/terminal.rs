@@ -25,6 +25,8 @@ static AREA: Mutex<Option<Area>> = Mutex::new(None);
 
 /// The size that is assumed where a terminal does not tell its own.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
+/// The time between two drawings of what happens.
+pub(crate) const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Area {
@@ -107,9 +109,14 @@ fn leave() {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Waits until something is typed, but no longer than this time. Fails if the terminal is gone.
-pub(crate) fn wait_for_keys(most: Duration) -> io::Result<()> {
+/// Waits until something is typed, but no longer than this time. Returns false if nothing was; fails if the terminal is gone.
+pub(crate) fn wait_for_keys(most: Duration) -> io::Result<bool> {
     system::wait_for_keys(most)
+}
+
+/// Announces again what is typed already, to a reader that waits for more.
+pub(crate) fn announce_keys() -> io::Result<()> {
+    system::announce_keys()
 }
 
 /// Draws other lines in the area, with the cursor there. Each is cut to the width of the terminal; of too many lines the first
@@ -125,6 +132,20 @@ pub(crate) fn show(lines: Vec<Line>, cursor: CursorPosition) {
         // A terminal that is gone ends the program by its signal.
         let _ = area.erase().and_then(|()| area.draw());
     }
+}
+
+/// Draws lines below what is printed, while no conversation is open; none takes them away. Keys are read as always.
+pub(crate) fn show_live(lines: Vec<Line>) {
+    if lines.is_empty() {
+        if let Some(mut area) = lock().take() {
+            let _ = area.erase();
+        }
+        return;
+    }
+    lock().get_or_insert_default();
+    // What is typed meanwhile appears below them.
+    let cursor = CursorPosition { line: lines.len(), column: 0 };
+    show(lines.into_iter().chain([Line::default()]).collect(), cursor);
 }
 
 /// Draws the area anew, after the size of the terminal has changed.

@@ -253,6 +253,8 @@ impl Session {
     }
 
     /// Creates a fork: a session that continues from here on a branch of its own.
+    ///
+    /// Its files are those on the record: [`record_files`](Session::record_files) first records what changed outside the session.
     pub fn fork(&self) -> Self {
         self.new_fork(None).deeper()
     }

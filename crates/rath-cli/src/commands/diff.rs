@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use rath::chunk::{Effect, Tree};
+use rath::record::Step;
 use rath::record::draw::{count, describe_effect};
 use rath::{Session, StepId, view};
 
@@ -87,6 +88,9 @@ fn at_start(session: &Session) -> Result<Session, Failure> {
 pub(super) struct Differences {
     /// The last step that both sessions have.
     shared: Option<StepId>,
+    /// True if both sides are steps of one session.
+    #[serde(skip)]
+    is_one_session: bool,
     from: Option<Tree>,
     to: Option<Tree>,
     effects: Vec<Effect>,
@@ -100,15 +104,19 @@ impl Differences {
 
     async fn between(from: &Session, to: &Session) -> rath::Result<Self> {
         let shared = from.compare(to).base.map(|step| step.id());
-        Ok(Differences { shared, from: from.tree(), to: to.tree(), effects: from.changes(to).await? })
+        let branch = |side: &Session| side.head().map(|step| step.stamp().branch);
+        let is_one_session =
+            branch(from) == branch(to) && [from, to].iter().any(|side| side.head().map(Step::id) == shared);
+        Ok(Differences { shared, is_one_session, from: from.tree(), to: to.tree(), effects: from.changes(to).await? })
     }
 
     pub(super) fn summary(&self) -> String {
         let base = match self.shared {
-            Some(base) => format!("the last common step is {}", output::short(&base)),
-            None => "there is no common step".to_owned(),
+            Some(_) if self.is_one_session => String::new(),
+            Some(base) => format!("; the last common step is {}", output::short(&base)),
+            None => "; there is no common step".to_owned(),
         };
-        format!("{} changed; {base}", count(self.effects.len() as u64, "file"))
+        format!("{} changed{base}", count(self.effects.len() as u64, "file"))
     }
 
     pub(super) fn print_names(&self, out: &mut dyn Write) -> io::Result<()> {

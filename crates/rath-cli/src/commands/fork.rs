@@ -1,14 +1,12 @@
 //! `rath fork`: start a new branch from a session.
 
-use rath::Difference;
-use rath::store::Store;
-use rath::{BranchId, Session};
+use rath::Session;
 use serde_json::json;
 
-use crate::agent;
-use crate::output::{self, CommandResult, Failure};
-use crate::sessions::{self, LoadedSession, Source, StoreArg};
+use crate::output::{self, CommandResult};
+use crate::sessions::{self, Source, StoreArg};
 use crate::strictness::Strictness;
+use crate::unrecorded::{FilesOfFork, record_before_fork};
 
 /// Start a new branch from a session, or from one of its steps
 ///
@@ -30,7 +28,13 @@ pub(crate) struct ForkArgs {
 }
 
 pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
-    let loaded = sessions::read_at(&args.session, &args.store).await?;
+    let mut loaded = sessions::read_at(&args.session, &args.store).await?;
+    // A step that is named is forked as it is.
+    if let (Source::Store(store, listed, _), (_, None)) = (&loaded.source, sessions::split_step(&args.session))
+        && record_before_fork(store, listed.branch).await? == FilesOfFork::Recorded
+    {
+        loaded = sessions::read_at(&args.session, &args.store).await?;
+    }
     let exit = loaded.warn();
     let (store, listed) = match &loaded.source {
         Source::Store(store, listed, _) => (store, listed),
@@ -49,9 +53,6 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
         strictness.keep_mode(&mut fork);
     }
     let fork = fork.record(store).await?;
-    if is_newest {
-        warn_of_changes(store, &loaded, listed.branch).await?;
-    }
     if args.json {
         let json = json!({"session": fork.id(), "from": from, "shared": shared, "tree": fork.tree()});
         output::data(|out| output::json_line(out, &json))?;
@@ -67,18 +68,4 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
         }
     }
     Ok(exit)
-}
-
-/// Warns of files that changed since they were recorded: the fork has the recorded ones.
-async fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId) -> Result<(), Failure> {
-    for difference in store.fork(branch).await?.certificate().differences() {
-        if let Difference::Files { paths } | Difference::Unobserved { paths, .. } = difference {
-            let changes = agent::describe_paths(paths);
-            output::warning(&format!(
-                "the fork does not have what changed in {} since the last turn: {changes}",
-                loaded.name()
-            ));
-        }
-    }
-    Ok(())
 }

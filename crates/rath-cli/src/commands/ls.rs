@@ -38,6 +38,11 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
         true => output::data(|out| write_json(out, &list, &mut holders))?,
         false => output::text(|out| print(out, &list, &mut holders, output::terminal_columns()))?,
     }
+    let others = store.list().await?.len().saturating_sub(list.len());
+    if others > 0 && !args.json {
+        let others = count(others as u64, "session");
+        output::message!("`rath ls --all{}` also lists {others} that others go on from", args.store.option());
+    }
     let misplaced = misplaced_files(&store, &args.store).await?;
     misplaced.iter().for_each(|text| output::warning(text));
     let unlisted = store.unlisted().await?;

@@ -46,8 +46,13 @@ async fn nth_newest(store: &Store, name: &str, number: &str, option: &str) -> Re
     Err(match tips.len() as u64 {
         0 => Failure::new(format!("there is no session in {}", store.uri()), "`rath` begins one"),
         number => {
-            let message = format!("there is no session {name}: the store has {}", count(number, "session"));
-            Failure::new(message, format!("`rath ls{option}` lists them"))
+            let others = store.list().await?.len() as u64 - number;
+            let (more, all) = match others {
+                0 => (String::new(), ""),
+                others => (format!(", and {others} that others go on from, without a number"), " --all"),
+            };
+            let message = format!("there is no session {name}: the store has {}{more}", count(number, "session"));
+            Failure::new(message, format!("`rath ls{all}{option}` lists them"))
         }
     })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rath::chunk::{Compressed, Effect};
 use rath::prelude::*;
 use rath::record::draw::{count, describe_effect, one_line, preview};
-use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
+use rath::record::{BranchId, Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::turn::{Next, PendingCall, Progress};
 use rath::view::{self, Message};
 
@@ -15,13 +15,15 @@ use crate::agent::{self, OnDifference, ResumeMode, describe_paths};
 use crate::asking::user_name;
 use crate::output::{self, BRANCH, Failure};
 use crate::sessions::{self, StoredSession};
-use crate::styled::Line;
+use crate::styled::{FAINT, Line};
 use crate::terminal;
 
 /// The summaries that a model reads in the place of what was taken back, with and without calls.
 const TAKEN_BACK: &str =
     "The user took back what was said and done here. The files were changed back to those before it.";
 const UNSAID: &str = "The user took back what was said here.";
+/// The fewest digits that name a step: fewer are the number of a message.
+const MIN_STEP_DIGITS: usize = 4;
 /// The number of changed files that a question names.
 const MAX_NAMED_FILES: usize = 5;
 /// The lines of the output of a check that are shown.
@@ -40,7 +42,7 @@ impl Talk<'_> {
                 let branch = sessions::find_branch(&self.store, &name, &self.option).await?;
                 self.switch(Some(branch)).await?;
             }
-            Slash::Sessions => self.program(&["ls"], None).await?,
+            Slash::Sessions => self.list_sessions().await?,
             Slash::Status => self.on_session(&["status"]).await?,
             Slash::Log => self.on_session(&["log", "-n", LOG_STEPS]).await?,
             Slash::Cost => self.on_session(&["cost"]).await?,
@@ -50,7 +52,7 @@ impl Talk<'_> {
             Slash::Rewind(Some(nth)) => self.rewind(&nth).await?,
             Slash::Fork(name) => self.fork(name).await?,
             Slash::Check(command) => self.check(&command).await?,
-            Slash::Approve => _ = self.decide_calls().await?,
+            Slash::Approve => self.approve().await?,
             Slash::Model(None) => output::message!("{}", one_line(&self.model)),
             Slash::Model(Some(model)) => self.model(model).await?,
             Slash::Compact => self.compact().await?,
@@ -76,6 +78,16 @@ impl Talk<'_> {
         let words = [*name].into_iter().chain(session).chain(rest.iter().copied());
         let work = crate::run_words(words.chain(["--store", self.store_arg.uri()]));
         outside(&self.keys, &mut self.terminal, work).await
+    }
+
+    /// Lists the newest sessions, and says how to go back to the one that this one was forked from.
+    async fn list_sessions(&mut self) -> Result<(), Failure> {
+        self.program(&["ls"], None).await?;
+        let origin = self.session.as_ref().filter(|_| self.is_stored).and_then(origin_of);
+        if let Some(origin) = origin {
+            output::message!("/open {} goes back to the session that this one was forked from", origin.short());
+        }
+        Ok(())
     }
 
     /// Goes on with another session, or a new one.
@@ -204,19 +216,20 @@ impl Talk<'_> {
         for (nth, (_, text)) in messages.iter().enumerate() {
             output::message!("{:>3}  {}", nth + 1, preview(text));
         }
-        output::message!("/rewind N goes back to before message N, with the files");
+        output::message!("/rewind N goes back to before message N, with the files; so does a step of /log");
         Ok(())
     }
 
     /// Takes back a message and all that came after it: the files are changed back, and the model does not read it any more.
-    async fn rewind(&mut self, nth: &str) -> Result<(), Failure> {
+    async fn rewind(&mut self, wanted: &str) -> Result<(), Failure> {
         let session = self.session_mut()?;
         let messages = user_messages(session);
-        let chosen = nth.parse::<usize>().ok().and_then(|nth| messages.get(nth.checked_sub(1)?).cloned());
-        let Some((message, text)) = chosen else {
-            let message = format!("wanted the number of a message, from 1 to {}, found `{nth}`", messages.len());
-            return Err(Failure::new(message, "/rewind lists the messages"));
+        let Some(nth) = chosen_message(session, &messages, wanted) else {
+            let message =
+                format!("wanted the number of a message, from 1 to {}, or a step, found `{wanted}`", messages.len());
+            return Err(Failure::new(message, "/rewind lists the messages, /log the steps"));
         };
+        let (message, text) = messages[nth].clone();
         if matches!(session.next(), Next::RunTools(_)) {
             return Err(Failure::new("calls wait for a decision", "/approve decides about them"));
         }
@@ -236,13 +249,18 @@ impl Talk<'_> {
         let session = self.session_mut()?;
         session.push(Compressed::new(hidden, summary));
         session.durable().await?;
-        output::message!("back to before message {nth}; it is in the line below, and Enter sends it again");
+        output::message!("back to before message {}; it is in the line below, and Enter sends it again", nth + 1);
         self.editor.set(text);
         Ok(())
     }
 
     /// Goes on in a fork, which has files of its own.
     async fn fork(&mut self, name: Option<String>) -> Result<(), Failure> {
+        self.session_mut()?;
+        if let Err(error) = self.tell_changed_files().await {
+            let why = error.message();
+            output::warning(&format!("the fork has the files of the last turn, without later changes: {why}"));
+        }
         let session = self.session_mut()?;
         session.durable().await?;
         let origin = session.id();
@@ -316,6 +334,15 @@ impl Talk<'_> {
         Err(error.into())
     }
 
+    /// Asks about the calls that wait, and says how the turn goes on.
+    async fn approve(&mut self) -> Result<(), Failure> {
+        let waits = !waiting_calls(self.session_mut()?).is_empty();
+        if self.decide_calls().await? && waits {
+            output::message!("{FAINT}Enter goes on with the turn{FAINT:#}");
+        }
+        Ok(())
+    }
+
     pub(super) fn has_calls_in_doubt(&self) -> bool {
         let calls = self.session.as_ref().map(waiting_calls).unwrap_or_default();
         calls.iter().any(|call| call.progress.is_in_doubt())
@@ -365,22 +392,31 @@ impl Talk<'_> {
         let answer = loop {
             self.draw(super::Activity::Idle);
             match self.idle_line().await {
-                Some(line) if ["y", "yes", "n", "no"].contains(&line.split_whitespace().next().unwrap_or_default()) => {
-                    break Some(line);
+                Some(line) if !line.trim().is_empty() => {
+                    self.echo_answer(&line);
+                    if ["y", "yes", "n", "no"].contains(&line.split_whitespace().next().unwrap_or_default()) {
+                        break Some(line);
+                    }
+                    output::message!("not understood; y or n?");
                 }
-                Some(line) if !line.trim().is_empty() => output::message!("not understood; y or n?"),
                 _ => break None,
             }
         };
         self.is_deciding = false;
         answer
     }
+}
 
-    /// Returns what a call changed, as a patch.
-    pub(super) async fn patch_of(&self, session: &Session, step: &Step) -> Option<String> {
-        let before = Session::resume(Record::at(step.parents().first()?.step()?.clone())).with_files_in(&self.project);
-        before.patch(session).await.ok()
-    }
+/// Returns the session that a fork began from.
+fn origin_of(session: &Session) -> Option<BranchId> {
+    let own = session.as_record().newest_first().take_while(|step| step.stamp().branch == session.id());
+    let forked = own.filter(|step| matches!(step.chunk(), Chunk::Forked(_))).last();
+    let before = match forked {
+        Some(step) => step.parents().first()?.step(),
+        // The first step of a fork is written with the next one.
+        None => session.head().filter(|step| step.stamp().branch != session.id()),
+    };
+    before.map(|step| step.stamp().branch)
 }
 
 fn nothing_said() -> Failure {
@@ -402,6 +438,22 @@ fn user_messages(session: &Session) -> Vec<(StepId, String)> {
         _ => None,
     });
     texts.collect()
+}
+
+/// Returns the position of the message that a person means: its number, or the id of a step in its turn.
+fn chosen_message(session: &Session, messages: &[(StepId, String)], wanted: &str) -> Option<usize> {
+    if let Some(nth) =
+        wanted.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1)).filter(|nth| *nth < messages.len())
+    {
+        return Some(nth);
+    }
+    let digits = wanted.trim_start_matches('@').to_ascii_lowercase();
+    let steps = session.as_record().steps();
+    let mut fitting = (0..steps.len()).filter(|at| steps[*at].id().to_string().starts_with(&digits));
+    let at = fitting.next().filter(|_| digits.len() >= MIN_STEP_DIGITS && fitting.next().is_none())?;
+    // A message that was taken back already is none to go back to, and neither is the one before it.
+    let message = steps[..=at].iter().rev().find(|step| matches!(step.chunk(), Chunk::User(_)))?;
+    messages.iter().position(|(step, _)| *step == message.id())
 }
 
 /// Returns the steps from a message on that a model can read. None if a summary among them stands for earlier ones too.

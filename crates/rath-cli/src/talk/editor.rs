@@ -165,13 +165,13 @@ impl Editor {
     pub(crate) fn rows(&self, prompt: &Line, columns: usize) -> (Vec<Line>, CursorPosition) {
         let indent = " ".repeat(prompt.columns());
         let room = columns.saturating_sub(prompt.columns() + 1).max(2);
-        let (before, _) = self.around_cursor();
+        let cursor_at = self.input.cursor();
         let mut rows = vec![prompt.clone()];
         let (mut used, mut cursor) = (0, CursorPosition { line: 0, column: prompt.columns() });
         for (at, c) in self.text().chars().enumerate() {
             let shown = if c == '\n' { String::new() } else { one_line(&c.to_string()) };
             let width: usize = shown.chars().map(columns_of).sum();
-            if at == before.chars().count() {
+            if at == cursor_at {
                 cursor = CursorPosition { line: rows.len() - 1, column: prompt.columns() + used };
             }
             if c == '\n' || used + width > room {
@@ -183,7 +183,7 @@ impl Editor {
                 row.push(anstyle::Style::new(), shown);
             }
         }
-        if before.len() == self.text().len() {
+        if cursor_at >= self.text().chars().count() {
             cursor = CursorPosition { line: rows.len() - 1, column: prompt.columns() + used };
         }
         // Of many rows those around the cursor are shown.

@@ -59,6 +59,11 @@ impl Keyboard {
         self.events.try_recv().ok()
     }
 
+    /// Returns true if another event is there already.
+    pub(super) fn has_more(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Keeps the reader from the keys.
     pub(super) fn pause(&self) -> PausedKeyboard<'_> {
         self.pause.is_wanted.store(true, Ordering::SeqCst);
@@ -75,8 +80,17 @@ impl Pause {
         }
         let _reading = self.lock();
         // The library would try for ever to read from a terminal that is gone.
-        terminal::wait_for_keys(PAUSE_CHECK)?;
-        if poll(Duration::ZERO)? { read().map(Some) } else { Ok(None) }
+        let is_ready = terminal::wait_for_keys(Duration::ZERO)?;
+        // The library reads many keys at once: those that it holds are not waited for.
+        if poll(Duration::ZERO)? {
+            return read().map(Some);
+        }
+        match is_ready {
+            // It reads a kilobyte, and looks for the rest when it is told of more.
+            true => terminal::announce_keys()?,
+            false => _ = terminal::wait_for_keys(PAUSE_CHECK)?,
+        }
+        Ok(None)
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

@@ -304,19 +304,69 @@ impl Renderer {
 
     fn end_table(&mut self) {
         let rows = self.table.take().unwrap_or_default();
-        let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |nth: usize| rows.iter().filter_map(|row| Some(Line::from(row.get(nth)?.as_str()).columns())).max();
-        let widths: Vec<usize> = (0..columns).map(|nth| width(nth).unwrap_or_default()).collect();
-        for (nth, row) in rows.iter().enumerate() {
-            let mut line = self.margin();
-            for (cell, width) in row.iter().zip(&widths) {
-                let blanks = width.saturating_sub(Line::from(cell.as_str()).columns());
-                line.push(if nth == 0 { BOLD } else { Style::new() }, cell.clone());
-                line.push(Style::new(), " ".repeat(blanks + 2));
-            }
-            self.lines.push(line.cut(self.columns));
+        let margin = self.margin();
+        let room = self.columns.saturating_sub(margin.columns());
+        let lines = match column_widths(&rows, room) {
+            Some(widths) => rows.iter().enumerate().flat_map(|(nth, row)| table_row(row, &widths, nth == 0)).collect(),
+            None => table_entries(&rows, room),
+        };
+        self.lines.extend(lines.into_iter().map(|line: Line| margin.clone().join(line)));
+    }
+}
+
+/// The blanks between two columns of a table.
+const COLUMN_GAP: usize = 2;
+/// The narrowest column that a text is broken into.
+const MIN_COLUMN_WIDTH: usize = 6;
+
+/// Returns the widths of the columns of a table in so much room: the widest give way. None if there are too many columns for it.
+fn column_widths(rows: &[Vec<String>], room: usize) -> Option<Vec<usize>> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |nth: usize| rows.iter().filter_map(|row| Some(Line::from(row.get(nth)?.as_str()).columns())).max();
+    let mut widths: Vec<usize> = (0..count).map(|nth| width(nth).unwrap_or_default()).collect();
+    let room = room.saturating_sub(COLUMN_GAP * count.saturating_sub(1));
+    while widths.iter().sum::<usize>() > room {
+        let widest = widths.iter_mut().max().filter(|width| **width > MIN_COLUMN_WIDTH)?;
+        *widest -= 1;
+    }
+    Some(widths)
+}
+
+/// Returns the lines of a row, whose cells are broken to the widths of their columns.
+fn table_row(row: &[String], widths: &[usize], is_head: bool) -> Vec<Line> {
+    let style = if is_head { BOLD } else { Style::new() };
+    let broken = |(cell, width): (&String, &usize)| {
+        Line::default().with(style, cell.as_str()).wrap((*width).max(1), &Line::default())
+    };
+    let cells: Vec<_> = row.iter().zip(widths).map(broken).collect();
+    let height = cells.iter().map(Vec::len).max().unwrap_or_default();
+    let line = |at: usize| {
+        let mut line = Line::default();
+        for (nth, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let part = cell.get(at).cloned().unwrap_or_default();
+            let gap = if nth + 1 < cells.len() { width.saturating_sub(part.columns()) + COLUMN_GAP } else { 0 };
+            line = line.join(part).with(Style::new(), " ".repeat(gap));
+        }
+        line
+    };
+    (0..height).map(line).collect()
+}
+
+/// Returns the rows of a table that is too wide as entries, a line for each cell behind the name of its column.
+fn table_entries(rows: &[Vec<String>], room: usize) -> Vec<Line> {
+    let Some((head, rows)) = rows.split_first() else { return Vec::new() };
+    let mut lines = Vec::new();
+    for (nth, row) in rows.iter().enumerate() {
+        if nth > 0 {
+            lines.push(Line::default());
+        }
+        for (at, cell) in row.iter().enumerate() {
+            let name = head.get(at).filter(|name| !name.is_empty()).map(|name| format!("{name}: "));
+            let line = Line::default().with(BOLD, name.unwrap_or_default()).with(Style::new(), cell.as_str());
+            lines.extend(line.wrap(room, &"  ".into()));
         }
     }
+    lines
 }
 
 /// Returns a text on one line, with blanks for tabs.
@@ -371,6 +421,47 @@ mod tests {
                 end
             "#]],
         );
+    }
+
+    #[test]
+    fn a_table_loses_no_word_however_narrow_the_terminal_is() {
+        let text = "> | name | what it does |\n> |---|---|\n> | one | a long text about the first of them |\n> | two | short |\n";
+        check(
+            text,
+            30,
+            expect![[r#"
+                │ name  what it does
+                │ one   a long text about the
+                │       first of them
+                │ two   short
+            "#]],
+        );
+        check(
+            text,
+            14,
+            expect![[r#"
+                │ name  what
+                │       it
+                │       does
+                │ one   a long
+                │       text
+                │       about
+                │       the
+                │       first
+                │       of
+                │       them
+                │ two   short
+            "#]],
+        );
+        for columns in 3..60 {
+            let lines = render(text, columns);
+            let shown: String = lines.iter().map(Line::plain).collect();
+            for word in ["name", "first", "short"] {
+                let letters = |text: &str| text.chars().filter(|c| c.is_alphabetic()).collect::<String>();
+                assert!(columns < 12 || letters(&shown).contains(word), "{columns}: {shown}");
+            }
+            assert!(columns < 8 || lines.iter().all(|line| line.columns() <= columns), "{columns}: {lines:?}");
+        }
     }
 
     #[test]

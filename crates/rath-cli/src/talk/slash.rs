@@ -1,5 +1,6 @@
 //! The commands of a conversation, which begin with a slash.
 
+use super::attachments::{Completion, common_begin};
 use crate::output::Failure;
 use crate::styled::{BOLD, Line};
 
@@ -34,7 +35,7 @@ const COMMANDS: [(&str, &str, &str); 16] = [
     ("log", "", "show what happened, newest first"),
     ("diff", "[STEP]", "show what the last turn changed, or all since a step"),
     ("undo", "", "change the files back to before the last turn"),
-    ("rewind", "[N]", "go back to before a message, with the files"),
+    ("rewind", "[N or STEP]", "go back to before a message, with the files"),
     ("fork", "[NAME]", "go on in a branch with files of its own"),
     ("check", "COMMAND", "run a command on the files, and record its result"),
     ("approve", "", "decide about the calls that wait for you"),
@@ -103,7 +104,7 @@ pub(crate) fn help(columns: usize) -> Vec<Line> {
         line.with(anstyle::Style::new(), *effect).wrap(columns, &" ".repeat(width + 2).as_str().into())
     });
     let keys = [
-        "@PATH attaches a file or an image; Tab completes commands and paths.",
+        "@PATH or @\"A PATH\" attaches a file or image; Tab completes commands and paths.",
         "A backslash before Enter, or Alt-Enter, begins a new line. Up shows old ones.",
         "While the agent works, Enter queues a message, and Ctrl-C stops the turn.",
     ];
@@ -111,10 +112,15 @@ pub(crate) fn help(columns: usize) -> Vec<Line> {
     commands.flatten().chain([Line::default()]).chain(keys).collect()
 }
 
-/// Returns the names of commands that begin like this, each with its slash.
-pub(crate) fn completions(begin: &str) -> Vec<String> {
+/// Completes the name of a command, with its slash.
+pub(crate) fn complete(begin: &str) -> Completion {
     let names = COMMANDS.iter().map(|(name, ..)| format!("/{name}"));
-    names.filter(|name| name.starts_with(begin)).collect()
+    let found: Vec<_> = names.filter(|name| name.starts_with(begin)).collect();
+    match (&found[..], common_begin(&found)) {
+        ([name], _) => Completion::Text(format!("{name} ")),
+        (_, common) if common.len() > begin.len() => Completion::Text(common),
+        _ => Completion::Choices(found),
+    }
 }
 
 #[cfg(test)]
@@ -150,7 +156,7 @@ mod tests {
                 Slash::parse(format!("/{name} {argument}").trim_end()).is_some_and(|parsed| parsed.is_ok()),
                 "{name}"
             );
-            assert!(completions(&format!("/{name}")).contains(&format!("/{name}")));
+            assert_eq!(complete(&format!("/{name}")), Completion::Text(format!("/{name} ")));
         }
         for columns in [40, 80] {
             assert!(help(columns).iter().all(|line| line.columns() <= columns));

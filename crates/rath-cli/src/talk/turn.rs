@@ -1,6 +1,6 @@
 //! One turn of a conversation: an agent works, and the person types meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rath::prelude::*;
 use rath::record::draw::describe_effect;
@@ -12,51 +12,48 @@ use super::{Activity, Talk, attachments, print_lines};
 use crate::agent::describe_paths;
 use crate::asking;
 use crate::output::{self, Failure};
-use crate::project_context::push_changed_files;
+use crate::project_context::{push_attached_files, push_changed_files};
 use crate::styled::Line;
 use crate::terminal;
-
-/// The time between two drawings of what happens.
-const REDRAW_EVERY: Duration = Duration::from_millis(100);
 
 impl Talk<'_> {
     /// Sends a message, and lets the agent work on it.
     pub(super) async fn message(&mut self, text: &str) -> Result<(), Failure> {
-        let message = attachments::message(text, &self.directory)?;
+        let attached = attachments::message(text, &self.directory)?;
         if self.has_calls_in_doubt() && !self.decide_calls().await? {
             self.editor.set(text);
             return Ok(());
         }
         self.print_gap();
         self.echo(text);
+        attached.not_attached.iter().for_each(|why| output::note(why));
         self.needs_gap = true;
         if !self.is_stored {
             self.begin().await?;
         }
-        self.tell_changed_files().await;
+        match self.tell_changed_files().await {
+            Err(error) if error.kind() == ErrorKind::Store => return Err(error.into()),
+            // Where the files cannot be looked at, the next call says so.
+            _ => {}
+        }
         if let Some(session) = &mut self.session {
-            session.push(message);
+            session.push(attached.message);
+            push_attached_files(session, attached.texts);
         }
         self.work().await
     }
 
-    /// Tells the model which files the person changed since the last turn. They are recorded before the next call.
-    async fn tell_changed_files(&mut self) {
-        let Some(session) = &mut self.session else { return };
-        // Where the files cannot be looked at, the next call says so.
-        let Ok(record) = session.record_of_now().await else { return };
-        let head = session.head().map(|step| step.id());
-        let new = record.newest_first().take_while(|step| Some(step.id()) != head);
-        let effects = new.filter_map(|step| match step.chunk() {
-            Chunk::Observed(observed) => Some(observed.effects.iter().map(describe_effect)),
-            _ => None,
-        });
-        let paths: Vec<_> = effects.flatten().collect();
-        // Before the first turn the model has seen no file.
-        if !paths.is_empty() && session.tree().is_some() {
-            output::message!("{} since the last turn", describe_paths(&paths));
+    /// Records which files the person changed since the last turn, and tells the model.
+    pub(super) async fn tell_changed_files(&mut self) -> rath::Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let changes = session.record_files().await?;
+        let paths: Vec<_> = changes.iter().map(describe_effect).collect();
+        if !paths.is_empty() {
+            let line = Line::from(format!("{} since the last turn", describe_paths(&paths)));
+            print_lines(&line.wrap(terminal::columns(), &"  ".into()));
             push_changed_files(session, &paths);
         }
+        Ok(())
     }
 
     /// Goes on with a turn that was not finished.
@@ -70,11 +67,12 @@ impl Talk<'_> {
     /// Lets the agent work until it is done, or is stopped.
     async fn work(&mut self) -> Result<(), Failure> {
         let Some(session) = self.session.take() else { return Ok(()) };
+        self.args.keep_script(&session);
         let cancel = Cancel::new();
         let (agent, since) = (self.agent.clone(), Instant::now());
         let mut shown = session.clone();
         let mut events = agent.run(session.until(&cancel)).events();
-        let mut tick = tokio::time::interval(REDRAW_EVERY);
+        let mut tick = tokio::time::interval(terminal::REDRAW_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut stop = std::pin::pin!(crate::signals::stop_requested());
         let (mut leaves, mut is_connected) = (false, true);
@@ -96,7 +94,7 @@ impl Talk<'_> {
                     if cancel.is_cancelled() {
                         self.question = None;
                     }
-                    self.draw(Activity::Working { since, session: &shown });
+                    self.draw_after_keys(Activity::Working { since, session: &shown });
                     continue;
                 }
                 () = &mut stop, if !leaves => {
@@ -109,7 +107,9 @@ impl Talk<'_> {
                     let (question, answer) = question;
                     // What was typed before the question is no answer to it.
                     while let Some(event) = self.keys.next_now() {
-                        let _ = self.edit(event);
+                        if let Edit::Sent(line) = self.edit(event) {
+                            self.typed(line);
+                        }
                     }
                     match asking::show_question(&question) {
                         Some(refusal) => _ = answer.send(refusal),
@@ -140,6 +140,7 @@ impl Talk<'_> {
             }
             return;
         };
+        self.echo_answer(&line);
         match asking::reply(&question, &line, &self.project) {
             Some(reply) => _ = answer.send(reply),
             None => self.question = Some((question, answer)),
@@ -153,40 +154,13 @@ impl Talk<'_> {
         let goes_on = self.markdown.has_blocks();
         let lines = match &event.kind {
             EventKind::Text(text) => self.markdown.push(text, columns),
-            EventKind::ToolStarted(call) => {
-                self.cards.started(call);
-                Vec::new()
-            }
-            EventKind::ToolOutput { call, text } => {
-                self.cards.printed(call, text);
-                Vec::new()
-            }
-            EventKind::ToolFinished { call, .. } => {
-                self.cards.finished(&call.id);
-                Vec::new()
-            }
             EventKind::Retry { attempt, of, error, .. } => {
                 self.markdown.clear();
                 let error = rath::record::draw::preview(error);
                 vec![format!("attempt {attempt} of {of} failed: {error}").as_str().into()]
             }
-            EventKind::Step(step) => match step.chunk() {
-                Chunk::Assistant(answer) => {
-                    let lines = self.markdown.finish(columns);
-                    self.cards.asked(&answer.calls);
-                    lines
-                }
-                Chunk::Denied(denied) => self.cards.refused(denied),
-                Chunk::ToolResult(result) => {
-                    let patch = match result.effects.is_empty() {
-                        true => None,
-                        false => self.patch_of(&event.session, step).await,
-                    };
-                    self.cards.result(result, patch.as_deref())
-                }
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
+            EventKind::Step(step) if matches!(step.chunk(), Chunk::Assistant(_)) => self.markdown.finish(columns),
+            _ => self.cards.follow(event, &self.project, columns).await,
         };
         if !lines.is_empty() {
             if !goes_on {
@@ -231,6 +205,7 @@ impl Talk<'_> {
             self.is_leaving = true;
             self.queue.push_back("/quit".to_owned());
         } else {
+            self.is_leaving = self.editor.is_empty();
             output::message!("stopped; say what to do instead, or press Enter to go on");
         }
         Ok(())

@@ -22,8 +22,8 @@ pub(super) fn stop() -> io::Result<()> {
     Ok(kill_process(getpid(), Signal::TSTP)?)
 }
 
-/// Waits until something is typed, but no longer than this time. Fails if the terminal is gone.
-pub(super) fn wait_for_keys(most: Duration) -> io::Result<()> {
+/// Waits until something is typed, but no longer than this time. Returns false if nothing was; fails if the terminal is gone.
+pub(super) fn wait_for_keys(most: Duration) -> io::Result<bool> {
     let stdin = stdin();
     let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
     let most = Timespec::try_from(most).map_err(io::Error::other)?;
@@ -31,8 +31,15 @@ pub(super) fn wait_for_keys(most: Duration) -> io::Result<()> {
         Ok(found) if found > 0 && asked[0].revents().contains(PollFlags::HUP) => {
             Err(io::ErrorKind::UnexpectedEof.into())
         }
+        Ok(found) => Ok(found > 0),
         // A signal, as when the size of the terminal changes.
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Announces again what is typed already: setting the attributes of a terminal wakes its readers.
+pub(super) fn announce_keys() -> io::Result<()> {
+    let attributes = tcgetattr(stdin())?;
+    Ok(tcsetattr(stdin(), OptionalActions::Now, &attributes)?)
 }

@@ -9,6 +9,10 @@ pub(super) fn stop() -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn wait_for_keys(most: Duration) -> io::Result<()> {
-    crossterm::event::poll(most).map(drop)
+pub(super) fn wait_for_keys(most: Duration) -> io::Result<bool> {
+    crossterm::event::poll(most)
+}
+
+pub(super) fn announce_keys() -> io::Result<()> {
+    Ok(())
 }

@@ -244,7 +244,13 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
                 Done.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER and can do anything you can
-                ! · shell echo four >> n.txt
+                ! ✓ shell echo four >> n.txt
+                !   n.txt
+                !   @@ -1,3 +1,4 @@
+                !    one
+                !    2
+                !    three
+                !   +four
                 ! done in TIME: 1 file changed, 4,526 tokens
                 ! saved as ID; `rath log ID --store STORE` shows the steps
                 exit 0

@@ -126,14 +126,15 @@ fn a_session_goes_on_with_the_model_that_it_used_last() {
 }
 
 #[test]
-fn the_script_of_a_session_is_named_again_or_configured() {
+fn a_script_that_is_gone_is_named_again_or_configured() {
     let place = Place::new("{\"text\": \"One.\"}\n");
     assert_eq!(place.run_in("app", &STORE).status.code(), Some(0));
     let id = session(&place);
     let resume = [&["resume", &id, "And now?"], &STORE[..]].concat();
+    std::fs::remove_file(place.path("script.jsonl")).expect("removed");
     let missing = stderr(&place.rath("app", &resume)).replace(&id, "ID");
     expect![[r#"
-        error: the session used script:script, and the path of a script is not recorded
+        error: the session used script:script, and its script is not known here
         hint: `rath resume ID 'And now?' --store jsonl:.rath/s --model script:FILE` names one; `model` in ~/.config/rath/config.toml names one for all commands
     "#]]
     .assert_eq(&place.stable(&missing));

@@ -90,7 +90,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &expect![[r#"
                 S2
                 ! forked from S1 at step STEP1
-                ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S2 'Go on.' --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
             "#]],
@@ -122,7 +122,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 ! -a.txt
                 ! ~n.txt
                 ! merged files are in work
-                ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S4 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -138,6 +138,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &["ls"],
             &expect![[r#"
                 S4  TIME  12,396 tokens  done  Count to five  in FOLDER/work
+                ! `rath ls --all --store STORE` also lists 3 sessions that others go on from
                 exit 0
             "#]],
         );
@@ -201,7 +202,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
                 ! +part1.txt
                 ! merged files are in work/.rath/work/SESSION6
-                ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S6 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -267,19 +268,20 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
 fn changes_by_hand_are_not_overwritten() {
     for_each_store("", |fixture| {
         let main = fixture.work(None, "Begin", "echo 1 > n.txt");
-        fixture.write("work/mine.txt", "by hand\n");
+        fixture.write("work/first.txt", "by hand\n");
         fixture.check(
             &["fork", &main],
             &expect![[r#"
                 S2
-                ! warning: the fork does not have what changed in S1 since the last turn: mine.txt added
+                ! first.txt added since the last turn
                 ! forked from S1 at step STEP1
-                ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S2 'Go on.' --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
             "#]],
         );
         let (ours, theirs) = (fixture.newest(), fixture.fork(&main));
+        fixture.write("work/mine.txt", "by hand\n");
         fixture.work(Some(&ours), "Ours", "echo ours > mine.txt");
         fixture.work(Some(&theirs), "Theirs", "echo 2 > n.txt");
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
@@ -293,10 +295,11 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.expect(
             &fixture.files("work"),
             &expect![[r#"
-            a.txt: hello
-            mine.txt: by hand
-            n.txt: 1
-        "#]],
+                a.txt: hello
+                first.txt: by hand
+                mine.txt: by hand
+                n.txt: 1
+            "#]],
         );
         let merged = fixture.newest();
         let status = fixture.out(&["status", &merged]);
@@ -307,12 +310,13 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.expect(
             &fixture.files("work"),
             &expect![[r#"
-            a.txt: hello
-            m.txt: 3
-            mine.txt: ours
-            n.txt: 2
-            other.txt: by hand
-        "#]],
+                a.txt: hello
+                first.txt: by hand
+                m.txt: 3
+                mine.txt: ours
+                n.txt: 2
+                other.txt: by hand
+            "#]],
         );
     });
 }
@@ -417,7 +421,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
             &expect![[r#"
                 ! merged files are in work
                 ! 1 decision recorded
-                ! nothing is waiting for you; `rath resume S4 --model script:FILE --store STORE` continues
+                ! nothing is waiting for you; `rath resume S4 --store STORE` continues
                 exit 0
             "#]],
         );

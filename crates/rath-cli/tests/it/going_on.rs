@@ -92,3 +92,34 @@ fn the_only_question_on_going_on_is_about_what_an_interrupted_call_changed() {
         assert_eq!((code, &*place.read("app/made.txt")), (0, "made\n"), "{words:?}: {printed}");
     }
 }
+
+#[test]
+fn a_session_with_a_script_goes_on_without_naming_it_again() {
+    let place = Place::new("");
+    let (code, printed) = run(&place, TEXT, &["run", "Go."]);
+    assert_eq!(code, 0, "{printed}");
+    let rath = |args: &[&str]| {
+        let output = place.rath("app", args);
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code().expect("an exit code"), printed)
+    };
+    let (code, printed) = rath(&["resume", "@", "And more."]);
+    assert!(code == 0 && printed.contains("Well."), "{printed}");
+    // The command that a fork prints works as it is printed.
+    let (_, printed) = rath(&["fork", "@"]);
+    let (_, command) = printed.split_once("`rath ").expect("a command");
+    let words: Vec<_> = command.split('`').next().expect("a command").split(' ').collect();
+    let quoted =
+        words.iter().map(|word| word.trim_matches('\'')).collect::<Vec<_>>().join(" ").replace("Go on.", "Go.");
+    let (code, printed) = rath(&quoted.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 0, "{quoted}: {printed}");
+    // No model reads the path, and a script that is gone is named anew.
+    let (_, read) = rath(&["render", "@", "head", "--to", "openai:gpt-5"]);
+    assert!(!read.contains("script.jsonl"), "{read}");
+    std::fs::rename(place.path("script.jsonl"), place.path("moved.jsonl")).expect("moved");
+    let (code, printed) = rath(&["resume", "@", "And more."]);
+    assert!(code == 2 && printed.contains("--model script:FILE"), "{printed}");
+    assert_eq!(rath(&["resume", "@", "And more.", "--model", "script:../moved.jsonl"]).0, 0);
+    assert_eq!(rath(&["resume", "@", "And more."]).0, 0);
+    assert_eq!(rath(&["verify"]).0, 0);
+}

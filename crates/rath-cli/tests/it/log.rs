@@ -659,28 +659,28 @@ fn status_is_the_same_in_a_terminal_of_any_width() {
         &fixture,
         &narrow,
         expect![[r#"
-        S1  Please translate the second line of a.txt into German, and …
-        state     done
-        files     FOLDER/work/.rath/work/SESSION1
-                  not written there yet: the next turn does it
-        model     script:script
-        check     grep -q zwei a.txt: passed, before files changed
-        tokens    2,170
-        hint: `rath resume S1 'Go on.' --model script:FILE --store STORE` continues
-    "#]],
+            S1  Please translate the second line of a.txt into German, and …
+            state     done
+            files     FOLDER/work/.rath/work/SESSION1
+                      not written there yet: the next turn does it
+            model     script:script
+            check     grep -q zwei a.txt: passed, before files changed
+            tokens    2,170
+            hint: `rath resume S1 'Go on.' --store STORE` continues
+        "#]],
     );
     check(
         &fixture,
         &shown(&fixture, &["status", &ours], 200, Colours::On),
         expect![[r#"
-        <36>S1<0>  Please translate the second line of a.txt into German, and …
-        state     done
-        files     FOLDER/work/.rath/work/SESSION1
-                  not written there yet: the next turn does it
-        model     script:script
-        check     grep -q zwei a.txt: passed, before files changed
-        tokens    2,170
-        hint: `rath resume S1 'Go on.' --model script:FILE --store STORE` continues
-    "#]],
+            <36>S1<0>  Please translate the second line of a.txt into German, and …
+            state     done
+            files     FOLDER/work/.rath/work/SESSION1
+                      not written there yet: the next turn does it
+            model     script:script
+            check     grep -q zwei a.txt: passed, before files changed
+            tokens    2,170
+            hint: `rath resume S1 'Go on.' --store STORE` continues
+        "#]],
     );
 }

@@ -83,6 +83,9 @@ mod status;
 mod stores;
 #[cfg(unix)]
 mod talk;
+mod talk_forks;
+mod talk_shows;
+mod talk_typing;
 #[cfg(all(target_os = "linux", feature = "otel"))]
 mod telemetry;
 mod tool_calls;
@@ -688,9 +691,9 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             Let me look.
             It says hello.
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! · read_file a.txt
-            ! · shell exit 3
-            ! · shell failed: exit code 3
+            ! ✓ read_file a.txt
+            ! ✗ shell exit 3  failed
+            !   │ exit code 3
             ! done in TIME: 4,079 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
@@ -776,7 +779,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         &[&["run", "What is here?"], &model[..]].concat(),
         expect![[r#"
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! · read_file a.txt
+            ! ✓ read_file a.txt
             ! error: no (400)
             ! hint: the model's server gives the reason; `--model` names another model
             exit 1

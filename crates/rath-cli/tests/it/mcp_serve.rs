@@ -245,7 +245,7 @@ fn every_tool_answers() {
 
             diff {}
             {"answer":"differences between files","session":"S1"}
-            2 files changed; the last common step is STEP6
+            2 files changed
             diff --git a/a.txt b/a.txt
             --- a/a.txt
             +++ b/a.txt

@@ -71,6 +71,7 @@ impl Place {
 
     pub(super) fn stable(&self, text: &str) -> String {
         let text = text.replace(&self.folder.path().display().to_string(), "TMP");
+        let text = crate::fixture::without_call_times(&text);
         let lines = text.lines().map(|line| match line.split_once("saved as ") {
             Some(_) => "saved".to_owned(),
             None if line.starts_with("done in ") => "done".to_owned(),
@@ -89,10 +90,23 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
             expect![[r#"
                 Done.
                 sandbox: writes only in TMP/app, no network
-                · read_file a.txt
-                · shell echo two >> a.txt
-                · edit_file below/a.txt
-                · shell echo two >> a.txt
+                ✓ read_file a.txt
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,1 +1,2 @@
+                   one
+                  +two
+                ✓ edit_file below/a.txt
+                  below/a.txt
+                  @@ -1,1 +1,1 @@
+                  -one
+                  +three
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,2 +1,3 @@
+                   one
+                   two
+                  +two
                 done
                 saved
                 exit 0
@@ -103,10 +117,10 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
             expect![[r#"
                 Done.
                 sandbox: writes only in TMP/app, no network; changes are refused
-                · read_file a.txt
-                · shell echo two >> a.txt: refused (mode read-only)
-                · edit_file below/a.txt: refused (mode read-only)
-                · shell echo two >> a.txt: refused (mode read-only)
+                ✓ read_file a.txt
+                ✗ shell echo two >> a.txt  refused (mode read-only)
+                ✗ edit_file below/a.txt  refused (mode read-only)
+                ✗ shell echo two >> a.txt  refused (mode read-only)
                 done
                 saved
                 exit 0
@@ -115,23 +129,36 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
         (
             &["--mode", "ask"],
             expect![[r#"
-            sandbox: writes only in TMP/app, no network; asks before changes
-            · read_file a.txt
-            saved
-            error: waiting for approval: `call_2_1` (shell)
-            hint: review
-            exit 4
-        "#]],
+                sandbox: writes only in TMP/app, no network; asks before changes
+                ✓ read_file a.txt
+                saved
+                error: waiting for approval: `call_2_1` (shell)
+                hint: review
+                exit 4
+            "#]],
         ),
         (
             &["--mode", "full"],
             expect![[r#"
                 Done.
                 sandbox: writes only in TMP/app, no network; asks only before it leaves the sandbox
-                · read_file a.txt
-                · shell echo two >> a.txt
-                · edit_file below/a.txt
-                · shell echo two >> a.txt
+                ✓ read_file a.txt
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,1 +1,2 @@
+                   one
+                  +two
+                ✓ edit_file below/a.txt
+                  below/a.txt
+                  @@ -1,1 +1,1 @@
+                  -one
+                  +three
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,2 +1,3 @@
+                   one
+                   two
+                  +two
                 done
                 saved
                 exit 0
@@ -142,10 +169,23 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
             expect![[r#"
                 Done.
                 no sandbox: tools start in TMP/app and can do anything you can
-                · read_file a.txt
-                · shell echo two >> a.txt
-                · edit_file below/a.txt
-                · shell echo two >> a.txt
+                ✓ read_file a.txt
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,1 +1,2 @@
+                   one
+                  +two
+                ✓ edit_file below/a.txt
+                  below/a.txt
+                  @@ -1,1 +1,1 @@
+                  -one
+                  +three
+                ✓ shell echo two >> a.txt
+                  a.txt
+                  @@ -1,2 +1,3 @@
+                   one
+                   two
+                  +two
                 done
                 saved
                 exit 0
@@ -155,7 +195,7 @@ fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
             &["--mode", "workspace", "--sandbox", "local:."],
             expect![[r#"
                 no sandbox: tools start in TMP/app and can do anything you can; asks before commands
-                · read_file a.txt
+                ✓ read_file a.txt
                 saved
                 error: waiting for approval: `call_2_1` (shell)
                 hint: review
@@ -210,7 +250,7 @@ fn the_person_at_the_terminal_is_asked() {
     let (screen, status) = terminal.finish();
     expect![[r#"
         sandbox: writes only in TMP/app, no network; asks before changes
-        · read_file a.txt
+        ✓ read_file a.txt
         agent wants to use shell (it may change something):
           echo two >> a.txt
         s or a also allows from now on:
@@ -222,7 +262,11 @@ fn the_person_at_the_terminal_is_asked() {
           no
         > a
         added to ~/.config/rath/config.toml
-        · shell echo two >> a.txt
+        ✓ shell echo two >> a.txt
+          a.txt
+          @@ -1,1 +1,2 @@
+           one
+          +two
         agent wants to use edit_file (it may change something):
           --- a/below/a.txt
           +++ b/below/a.txt
@@ -234,7 +278,12 @@ fn the_person_at_the_terminal_is_asked() {
         allow it?  y: once  s: in this session  a: always in this directory  n WHY: no
         > n not now, please
         refused
-        · shell echo two >> a.txt
+        ✓ shell echo two >> a.txt
+          a.txt
+          @@ -1,2 +1,3 @@
+           one
+           two
+          +two
         Done.
         done
         saved
@@ -256,14 +305,20 @@ fn the_person_at_the_terminal_is_asked() {
     place.check(
         &place.run_in("app", &options),
         expect![[r#"
-        sandbox: writes only in TMP/app, no network; asks before changes; 2 rules
-        · read_file a.txt
-        · shell echo two >> a.txt
-        saved
-        error: waiting for approval: `call_3_1` (edit_file)
-        hint: review
-        exit 4
-    "#]],
+            sandbox: writes only in TMP/app, no network; asks before changes; 2 rules
+            ✓ read_file a.txt
+            ✓ shell echo two >> a.txt
+              a.txt
+              @@ -1,3 +1,4 @@
+               one
+               two
+               two
+              +two
+            saved
+            error: waiting for approval: `call_3_1` (edit_file)
+            hint: review
+            exit 4
+        "#]],
     );
     place.write("other/a.txt", "one\n");
     assert_eq!(place.run_in("other", &options).status.code(), Some(4));
@@ -374,14 +429,14 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
     place.check(
         &place.run_in("app", &options),
         expect![[r#"
-        sandbox: writes only in TMP/app, no network; asks before changes
-        note: rath.toml allows 2 rules, not in force; `rath config` shows them
-        · read_file a.txt
-        saved
-        error: waiting for approval: `call_2_1` (shell)
-        hint: review
-        exit 4
-    "#]],
+            sandbox: writes only in TMP/app, no network; asks before changes
+            note: rath.toml allows 2 rules, not in force; `rath config` shows them
+            ✓ read_file a.txt
+            saved
+            error: waiting for approval: `call_2_1` (shell)
+            hint: review
+            exit 4
+        "#]],
     );
     place.check(
         &place.rath("app", &["config"]),
@@ -416,10 +471,23 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
         expect![[r#"
             Done.
             sandbox: writes only in TMP/app, no network; asks before changes; 2 rules
-            · read_file a.txt
-            · shell echo two >> a.txt
-            · edit_file below/a.txt
-            · shell echo two >> a.txt
+            ✓ read_file a.txt
+            ✓ shell echo two >> a.txt
+              a.txt
+              @@ -1,1 +1,2 @@
+               one
+              +two
+            ✓ edit_file below/a.txt
+              below/a.txt
+              @@ -1,1 +1,1 @@
+              -one
+              +three
+            ✓ shell echo two >> a.txt
+              a.txt
+              @@ -1,2 +1,3 @@
+               one
+               two
+              +two
             done
             saved
             exit 0
@@ -435,10 +503,10 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
         expect![[r#"
             Done.
             sandbox: writes only in TMP/app, no network; changes are refused; 1 rule
-            · read_file a.txt
-            · shell echo two >> a.txt: refused (mode read-only)
-            · edit_file below/a.txt: refused (mode read-only)
-            · shell echo two >> a.txt: refused (mode read-only)
+            ✓ read_file a.txt
+            ✗ shell echo two >> a.txt  refused (mode read-only)
+            ✗ edit_file below/a.txt  refused (mode read-only)
+            ✗ shell echo two >> a.txt  refused (mode read-only)
             done
             saved
             exit 0
@@ -450,11 +518,11 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
         expect![[r#"
             Done.
             sandbox: writes only in TMP/app/below, no network; 1 rule
-            · read_file a.txt: refused (deny read /below/a.txt)
-            · shell echo two >> a.txt
-            · edit_file below/a.txt
-            · edit_file failed: cannot read `below/a.txt`: there is no such file; nearest: …
-            · shell echo two >> a.txt
+            ✗ read_file a.txt  refused (deny read /below/a.txt)
+            ✓ shell echo two >> a.txt
+            ✗ edit_file below/a.txt  failed
+              │ cannot read `below/a.txt`: there is no such file; nearest: `a.txt`
+            ✓ shell echo two >> a.txt
             done
             saved
             exit 0

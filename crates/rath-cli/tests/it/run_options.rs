@@ -21,7 +21,7 @@ fn a_budget_ends_a_run_and_the_hint_goes_on() {
     assert_eq!(output.status.code(), Some(1));
     expect![[r#"
         sandbox: writes only in TMP/app, no network
-        · list_files {}
+        ✓ list_files {}
         saved
         error: the budget of 1 turn is used up
         hint: `rath resume ID --budget 2turns,2h --store jsonl:.rath/s` allows more and continues

@@ -22,7 +22,7 @@ fn a_session_is_shown_as_it_is_now() {
                           nothing changed since the last turn
                 model     script:script
                 tokens    4,023
-                ! hint: `rath resume S1 'Go on.' --model script:FILE --store STORE` continues
+                ! hint: `rath resume S1 'Go on.' --store STORE` continues
                 exit 0
             "#]],
         );
@@ -41,7 +41,7 @@ fn a_session_is_shown_as_it_is_now() {
                 model     script:script
                 check     test -e a.txt: passed, before files changed
                 tokens    4,023
-                ! hint: `rath resume S1 'Go on.' --model script:FILE --store STORE` continues, and tells the model
+                ! hint: `rath resume S1 'Go on.' --store STORE` continues, and tells the model
                 exit 3
             "#]],
         );
@@ -60,7 +60,7 @@ fn a_session_is_shown_as_it_is_now() {
                 check     test -e a.txt: passed, before files changed
                 tokens    4,023
                 ! note: using the newest session, S1
-                ! hint: `rath resume S1 'Go on.' --model script:FILE --store STORE` continues
+                ! hint: `rath resume S1 'Go on.' --store STORE` continues
                 exit 0
             "#]],
         );
@@ -135,7 +135,7 @@ fn what_was_not_compared_is_not_said_to_be_unchanged() {
                 model     script:script
                 check     test -e a.txt: passed, not compared with the files
                 tokens    4,023
-                ! hint: `rath resume S1 'Go on.' --model script:FILE --sandbox 'local:FOLDER/work' --store STORE` continues
+                ! hint: `rath resume S1 'Go on.' --sandbox 'local:FOLDER/work' --store STORE` continues
                 exit 0
             "#]],
         );

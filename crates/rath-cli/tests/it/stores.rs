@@ -24,9 +24,9 @@ fn run_keeps_a_session_that_every_command_reads() {
                 Let me look.
                 It says hello.
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! · read_file a.txt
-                ! · shell exit 3
-                ! · shell failed: exit code 3
+                ! ✓ read_file a.txt
+                ! ✗ shell exit 3  failed
+                !   │ exit code 3
                 ! done in TIME: 4,079 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
@@ -157,7 +157,7 @@ fn resume_continues_if_nothing_changed() {
             &["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"],
             &expect![[r#"
                 ! error: nothing to do: there is no prompt, and no unfinished turn to continue
-                ! hint: `rath resume S1 'Go on.' --model script:script.jsonl --sandbox local:work --store STORE` continues it
+                ! hint: `rath resume S1 'Go on.' --sandbox local:work --store STORE` continues it
                 exit 1
             "#]],
         );
@@ -266,11 +266,14 @@ fn one_process_writes_a_session_and_others_fork_it() {
             "#]],
         );
         let resume = [&["resume", &id], &model[..]].concat();
-        fixture.check(&resume, &expect![[r#"
+        fixture.check(
+            &resume,
+            &expect![[r#"
             ! error: the session S1 is being written by process N on HOST
-            ! hint: wait until it is done, or continue on a new branch: `rath resume S1 --model script:script.jsonl --store STORE --fork`
+            ! hint: wait until it is done, or continue on a new branch: `rath resume S1 --store STORE --fork`
             exit 1
-        "#]]);
+        "#]],
+        );
         fixture.check(
             &["gc", "--delete", &id],
             &expect![[r#"
@@ -441,8 +444,13 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
                 Well.
                 ! a.txt deleted since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
-                ! · read_file a.txt
+                ! ✓ shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
+                !   hold
+                !   @@ -1,1 +1,2 @@
+                !    x
+                !   +x
+                ! ✗ read_file a.txt  failed
+                !   │ cannot read `a.txt`: there is no such file
                 ! done in TIME: 1 file changed, 2,144 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
@@ -452,7 +460,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &[&resume[..], &["--anyway"]].concat(),
             &expect![[r#"
                 ! error: nothing to do: there is no prompt, and no unfinished turn to continue
-                ! hint: `rath resume S1 'Go on.' --model script:script.jsonl --sandbox local:work --store STORE --anyway` continues it
+                ! hint: `rath resume S1 'Go on.' --sandbox local:work --store STORE --anyway` continues it
                 exit 1
             "#]],
         );
@@ -1006,8 +1014,10 @@ fn a_file_that_is_no_store_is_left_unchanged() {
         expect![[r#"
             Let me look.
             It says hello.
-            ! · read_file a.txt: unknown tool: `read_file`; tools: none
-            ! · shell exit 3: unknown tool: `shell`; tools: none
+            ! ✗ read_file a.txt  unknown tool
+            !   │ unknown tool `read_file`; tools: none
+            ! ✗ shell exit 3  unknown tool
+            !   │ unknown tool `shell`; tools: none
             ! done in TIME: 254 tokens
             exit 0
         "#]],

@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::permissions::Place;
 
 /// A line of what a model answers.
-const HELLO: &str = r#"{"text": "Hello, **Ann**."}"#;
+pub(super) const HELLO: &str = r#"{"text": "Hello, **Ann**."}"#;
 
 /// Returns a line that calls a tool to write a file of one line.
-fn write_call(name: &str, content: &str) -> String {
-    format!(r#"{{"calls": [{{"name": "write_file", "arguments": {{"path": "{name}", "content": "{content}\\n"}}}}]}}"#)
+pub(super) fn write_call(name: &str, content: &str) -> String {
+    format!(r#"{{"calls": [{{"name": "write_file", "arguments": {{"path": "{name}", "content": "{content}\n"}}}}]}}"#)
 }
 
-fn talk(place: &Place, options: &[&str]) -> Terminal {
+pub(super) fn talk(place: &Place, options: &[&str]) -> Terminal {
     talk_with(place, options, 80, |command| _ = command.env("NO_COLOR", "1"))
 }
 
-fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(&mut Command)) -> Terminal {
+pub(super) fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(&mut Command)) -> Terminal {
     let script = format!("script:{}", place.path("script.jsonl").display());
     let mut command: Command = place.command("app", &[&["--model", &script], options].concat());
     command.env("TERM", "xterm");
@@ -28,7 +28,7 @@ fn talk_with(place: &Place, options: &[&str], columns: u16, change: impl FnOnce(
 }
 
 /// Returns the lines of a screen without escape sequences. What is printed where lines were erased begins a line.
-fn lines(screen: &str) -> Vec<String> {
+pub(super) fn lines(screen: &str) -> Vec<String> {
     let screen = screen.replace("\u{1b}[J", "\n");
     let parts = screen.split("\u{1b}[").enumerate().map(|(nth, part)| match nth {
         0 => part,
@@ -37,14 +37,14 @@ fn lines(screen: &str) -> Vec<String> {
     parts.collect::<String>().lines().map(str::to_owned).collect()
 }
 
-fn json(place: &Place, args: &[&str]) -> Vec<Value> {
+pub(super) fn json(place: &Place, args: &[&str]) -> Vec<Value> {
     let output = place.rath("app", args);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 /// Returns what the model would read now.
-fn request(place: &Place) -> String {
+pub(super) fn request(place: &Place) -> String {
     let output = place.rath("app", &["render", "@", "head", "--to", "openai:gpt-5"]);
     String::from_utf8(output.stdout).expect("UTF-8")
 }
@@ -144,7 +144,7 @@ fn a_terminal_that_is_gone_ends_the_conversation_and_keeps_the_session() {
 #[test]
 fn a_conversation_goes_on_where_it_was_left_and_begins_anew_when_asked() {
     let place = Place::new(HELLO);
-    let mut terminal = talk(&place, &[]);
+    let mut terminal = talk_with(&place, &[], 200, |command| _ = command.env("NO_COLOR", "1"));
     terminal.press("a new session", 1, "Good morning\r");
     // The last row has the directory once the agent is done.
     terminal.press(" tokens · ", 1, "\u{3}");
@@ -298,7 +298,7 @@ fn a_pager_has_the_terminal_for_itself() {
 fn answers_are_shown_in_their_styles() {
     let text = r#"{"text": "*slanted* **strong** ~~struck~~ `code` ***both***\n\n# Title"}"#;
     let place = Place::new(text);
-    let mut terminal = talk_with(&place, &[], 80, |_| {});
+    let mut terminal = talk_with(&place, &[], 200, |_| {});
     terminal.press("a new session", 1, "Good morning\r");
     terminal.press("Title", 1, "");
     terminal.press(" tokens · ", 1, "\u{4}");
@@ -319,7 +319,7 @@ fn a_fork_is_stored_at_once_and_its_files_are_those_that_are_attached() {
     terminal.press("total", 1, "/diff\r");
     terminal.press("+from the agent", 2, "");
     place.write("app/b.txt", "in the original\n");
-    terminal.press("/.rath/work/", 1, "look at @b.txt\r");
+    terminal.press("+from the agent", 2, "look at @b.txt\r");
     terminal.press("Hello, Ann.", 1, "/quit\r");
     let (screen, status) = terminal.finish();
     assert!(status.success() && !screen.contains("no session"), "{screen}");
@@ -358,16 +358,16 @@ fn nothing_is_wider_than_the_terminal() {
             rath_test_support::wait_until("the answer", || terminal.screen().contains("Second."));
             place.write("script.jsonl", long);
             terminal.press("Second.", 1, "/compact\r");
-            terminal.press("terminal.", 1, "");
+            terminal.press("terminal.", 1, "/fork\r");
+            terminal.press("now in the fork", 1, "");
         }
         terminal.press("/help", 1, "/help\r");
         terminal.press("/quit", 1, "/quit\r");
         let (screen, _) = terminal.finish();
-        // The line about the sandbox has a path.
-        let mut shown: Vec<_> = lines(&screen).into_iter().filter(|line| !line.starts_with("sandbox: ")).collect();
+        let mut shown = lines(&screen);
         if columns < 80 {
             let help = shown.iter().position(|line| line == "> /help").expect("the help");
-            shown = shown[help..].iter().take_while(|line| !line.starts_with("> /q")).cloned().collect();
+            shown = shown[help..].iter().take_while(|line| !line.starts_with("saved as ")).cloned().collect();
         }
         for line in shown {
             assert!(line.chars().count() <= usize::from(columns), "{line}\n{screen}");

@@ -64,14 +64,14 @@ fn versions_are_checked_out_compared_and_restored() {
                 diff --git a/old.txt b/new.txt
                 rename from old.txt
                 rename to new.txt
-                ! 2 files changed; the last common step is STEP1
+                ! 2 files changed
                 exit 0
             "#]],
         );
         fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-                ! 0 files changed; the last common step is STEP1
+                ! 0 files changed
                 exit 0
             "#]],
         );
@@ -390,7 +390,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
                 ! merging 6 steps of S2 and 6 steps of S3, since step STEP1
                 ! +theirs.txt
                 ! merged files are in work
-                ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
+                ! `rath resume S4 'Go on.' --store STORE` continues it
                 exit 0
             "#]],
         );
@@ -517,7 +517,7 @@ fn missing_files_are_explained() {
             &["check", "true", "--session", &id],
             &expect![[r#"
                 ! error: tools cannot run at local:FOLDER/work: cannot work in `FOLDER/work`: No such file or directory (os error 2)
-                ! hint: `rath resume S2 'Go on.' --model script:FILE --sandbox local:. --anyway --store STORE` continues in this directory (this is recorded)
+                ! hint: `rath resume S2 'Go on.' --sandbox local:. --anyway --store STORE` continues in this directory (this is recorded)
                 exit 3
             "#]],
         );

@@ -272,6 +272,35 @@ impl Session {
         Ok(record)
     }
 
+    /// Records what changed in the session's directory since its newest step about it, and returns the changes.
+    ///
+    /// An agent does this before each call that can write. A program does it before it tells a model of such changes, and before it
+    /// forks a session: the files of a fork are those on the record.
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> rath::Result<()> {
+    /// # let project = tempfile::tempdir().expect("a directory");
+    /// # let script = Script::of([r#"{"calls": [{"name": "list_files", "arguments": {}}]}"#, r#"{"text": "None."}"#])?;
+    /// # let agent = Agent::new("Be brief.", &script.into()).tools(rath::tool::builtin::all());
+    /// let mut session = agent.run(Session::user("Look around.").to(Sandbox::local(project.path()))).await?;
+    /// std::fs::write(project.path().join("mine.txt"), "by hand").expect("written");
+    /// let changes = session.record_files().await?;
+    /// assert_eq!(changes[0].path, "mine.txt");
+    /// assert_eq!(session.fork().tree(), session.tree());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn record_files(&mut self) -> Result<Vec<Effect>> {
+        let Some(observed) = self.find_unrecorded(OutdatedFiles::New).await? else { return Ok(Vec::new()) };
+        self.push(observed);
+        self.durable().await?;
+        // As they are on the record: without secrets.
+        Ok(self.head().map(|step| step.chunk().effects().to_vec()).unwrap_or_default())
+    }
+
     /// Fails unless a check has passed on the files as they are now.
     pub async fn require_check(&self, name: &str) -> Result<()> {
         let record = self.record_of_now().await?;
