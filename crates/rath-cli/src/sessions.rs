@@ -203,12 +203,21 @@ impl StoredSessionArg {
         read_stored(self.find().await?).await
     }
 
-    /// Adds a hint for a prompt that was given without a session.
-    pub(crate) fn explain_prompt(&self, failure: Failure) -> Failure {
-        match self.session.contains(char::is_whitespace) {
-            true => failure
-                .with_hint(format!("`rath resume @ {}` continues the newest session", output::quote(&self.session))),
-            false => failure,
+    /// Finds the session, and its prompt if there is one. A text of several words that names no session is the prompt of the newest.
+    pub(crate) async fn find_with<'a>(
+        &'a self,
+        prompt: Option<&'a str>,
+    ) -> Result<(StoredSession, Option<&'a str>), Failure> {
+        let is_text = prompt.is_none() && self.session.contains(char::is_whitespace);
+        match self.find().await {
+            Ok(stored) => Ok((stored, prompt)),
+            // Several sessions may have the title.
+            Err(failure) if is_text && failure.exit != Exit::Usage => {
+                let newest = find_stored(NEWEST, &self.store).await?;
+                output::note(&format!("using the newest session, {}", newest.branch.short()));
+                Ok((newest, Some(&self.session)))
+            }
+            Err(failure) => Err(failure),
         }
     }
 
