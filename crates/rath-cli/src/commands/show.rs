@@ -11,18 +11,15 @@ use serde_json::{Map, Value};
 use crate::json::{StepJson, text_payloads};
 use crate::output::pager::PagerArg;
 use crate::output::{self, BRANCH, CommandResult, patch};
-use crate::sessions::{LoadedSession, SessionArg};
+use crate::sessions::{LoadedSession, StepArg};
 
 /// Show one step in full
 ///
-/// For a step that changed files, the changed lines are shown too.
+/// For a step that changed files, the changed lines are shown too. Without a step it is the newest one.
 #[derive(clap::Args)]
-#[command(allow_missing_positional = true)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    session: SessionArg,
-    /// The step: the first digits of its id, a branch for its newest step, or `head` for the newest step of all
-    step: String,
+    step: StepArg,
     /// Print the request that the answer came from, byte for byte as it was sent
     #[arg(long, conflicts_with = "json")]
     as_sent: bool,
@@ -34,17 +31,17 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
-    let loaded = args.session.read().await?;
+    let named = args.step.read().await?;
+    let (loaded, step) = (&named.loaded, named.step_or_head()?);
     let exit = loaded.warn();
     let names = BranchNames::new(&loaded.lineage);
-    let step = loaded.find_step(&args.step)?;
     if args.as_sent {
-        let request = loaded.sent_request(step, &format!(" {}", output::quote(&args.step)))?;
+        let request = loaded.sent_request(step, &named.typed)?;
         output::data(|out| out.write_all(request.body()))?;
     } else if args.json {
         output::data(|out| output::json_line(out, &StepJson::new(step, Some(&names))))?;
     } else {
-        let changes = changes(&loaded, step).await;
+        let changes = changes(loaded, step).await;
         args.pager.text(|out| {
             print(out, step, &names)?;
             changes.iter().try_for_each(|changes| {

@@ -80,6 +80,8 @@ mod run_options;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod steps;
 mod stores;
 #[cfg(unix)]
 mod talk;
