@@ -143,7 +143,7 @@ fn show(format: Format) -> CommandResult {
         add(&name, value, from, true);
     }
     for ignored in &settings.ignored {
-        add(&ignored.value, String::new(), ignored.source.to_string(), false);
+        add(&ignored.value.name, ignored.value.value.clone(), ignored.source.to_string(), false);
     }
     if let Some(mode) = &settings.mode {
         add("mode", mode.value.name().to_owned(), mode.source.to_string(), true);

@@ -8,7 +8,7 @@ use rath::record::draw::one_line;
 use toml_edit::{Document, Item, TableLike, TomlError};
 
 use super::profiles::{AgentProfile, ModelProfile, section, text, unknown};
-use super::settings::Setting;
+use super::settings::{IgnoredValue, Setting};
 use crate::budgets::BudgetLimit;
 use crate::output::{self, Exit, Failure};
 use crate::retention::GcRules;
@@ -33,6 +33,26 @@ pub(super) struct ConfigContent {
     pub(super) gc: Option<GcRules>,
     /// The other values, each with its line.
     pub(super) settings: Vec<(usize, Setting)>,
+}
+
+impl ConfigContent {
+    /// Describes the values of a project's file, each by its name and its value.
+    pub(super) fn describe(&self) -> Vec<(String, String)> {
+        let settings = self.settings.iter().map(|(_, setting)| {
+            let IgnoredValue { name, value } = setting.describe();
+            (name, value)
+        });
+        let permissions = self.sections.iter().flat_map(|section| {
+            let mode = section.mode.map(|mode| ("mode".to_owned(), mode.name().to_owned()));
+            let rules = section.rules.iter().map(|rule| {
+                let rule = rule.to_string();
+                let (permission, rule) = rule.split_once(' ').unwrap_or((&rule, ""));
+                (permission.to_owned(), rule.to_owned())
+            });
+            mode.into_iter().chain(rules)
+        });
+        settings.chain(permissions).collect()
+    }
 }
 
 /// The reason why a value is wrong, and its place in the text.

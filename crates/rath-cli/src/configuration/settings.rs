@@ -70,8 +70,15 @@ pub(crate) struct Settings {
     pub(crate) budget: Vec<Sourced<BudgetLimit>>,
     pub(crate) models: BTreeMap<String, Sourced<ModelProfile>>,
     pub(crate) agents: BTreeMap<String, Sourced<AgentProfile>>,
-    /// The values of a project that are not in force, each as a name.
-    pub(crate) ignored: Vec<Sourced<String>>,
+    /// The values of a project that are not in force.
+    pub(crate) ignored: Vec<Sourced<IgnoredValue>>,
+}
+
+/// A value of a project that is not in force: what the user reads before they accept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IgnoredValue {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 const MODEL_VARIABLE: &str = "RATH_MODEL";
@@ -111,7 +118,7 @@ impl Settings {
             let source = ValueSource::File { path: path.to_owned(), line };
             match is_in_force(self, &setting) {
                 true => self.set(setting, source),
-                false => self.ignored.push(Sourced { value: setting.name(), source }),
+                false => self.ignored.push(Sourced { value: setting.describe(), source }),
             }
         }
     }
@@ -212,13 +219,25 @@ impl Settings {
     pub(crate) fn warn_of_ignored(&self) {
         let files: Vec<&Path> = self.ignored_files().collect();
         let Some(path) = files.first() else { return };
-        let names: Vec<_> = self.ignored.iter().map(|ignored| format!("`{}`", ignored.value)).collect();
+        let names: Vec<_> = self.ignored.iter().map(|ignored| format!("`{}`", ignored.value.name)).collect();
         let (path, names, command) = (output::path(path), names.join(", "), trust_command(files.iter().copied()));
         output::note(&format!("{path} sets {names}, not in force; `{command}` accepts the file"));
     }
 }
 
 impl Setting {
+    /// Describes the value to a user who has not accepted it.
+    pub(super) fn describe(&self) -> IgnoredValue {
+        let value = match self {
+            Setting::Model(text) | Setting::Sandbox(text) | Setting::Memory(text) => text.clone(),
+            Setting::Context(is_told) => is_told.to_string(),
+            Setting::Budget(limit) => limit.to_string(),
+            Setting::ModelProfile(_, model) => model.to_string(),
+            Setting::AgentProfile(_, agent) => agent.to_string(),
+        };
+        IgnoredValue { name: self.name(), value }
+    }
+
     /// Returns the name of the value in a file.
     fn name(&self) -> String {
         match self {

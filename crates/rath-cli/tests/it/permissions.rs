@@ -408,6 +408,9 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             allow command echo *  (TMP/app/rath.toml)
             allow write a.txt  (TMP/app/rath.toml)
             accepted rath.toml
+              mode: full
+              allow: command echo *
+              allow: write a.txt
             exit 0
         "#]],
     );
