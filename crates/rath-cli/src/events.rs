@@ -18,6 +18,8 @@ use crate::output::{self, BRANCH};
 /// Prints the events of a run as they happen.
 pub(crate) struct EventPrinter {
     json: bool,
+    /// True if the answer is JSON, which is printed once it was checked, and not as it arrives.
+    has_answer_at_end: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
     /// The calls of the last answer.
@@ -28,7 +30,12 @@ const FAINT: Style = Style::new().dimmed();
 
 impl EventPrinter {
     pub(crate) fn new(json: bool) -> Self {
-        EventPrinter { json, answering: false, calls: Vec::new() }
+        EventPrinter { json, has_answer_at_end: false, answering: false, calls: Vec::new() }
+    }
+
+    /// Prints the answer of JSON at the end, in the place of texts as they arrive.
+    pub(crate) fn with_answer_at_end(self) -> Self {
+        EventPrinter { has_answer_at_end: true, ..self }
     }
 
     pub(crate) fn print(&mut self, event: &Event) -> io::Result<()> {
@@ -36,6 +43,7 @@ impl EventPrinter {
             return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
+            EventKind::Text(_) if self.has_answer_at_end => Ok(()),
             EventKind::Text(text) => {
                 self.answering = true;
                 output::data(|out| out.write_all(text.as_bytes()))
@@ -117,11 +125,12 @@ impl EventPrinter {
 
     pub(crate) fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
         self.end_line()?;
+        let answer = result.as_ref().ok().filter(|_| self.has_answer_at_end).and_then(Session::answer_json);
         if !self.json {
-            return Ok(());
+            return answer.map_or(Ok(()), |answer| output::data(|out| writeln!(out, "{answer}")));
         }
         let id = session_of(result).filter(|session| session.store().is_some()).map(Session::id);
-        let last = match result {
+        let mut last = match result {
             Ok(session) => {
                 let head = session.head().map(|step| step.id());
                 json!({"event": "done", "session": id, "head": head, "text": session.text(), "usage": session.usage()})
@@ -130,6 +139,9 @@ impl EventPrinter {
                 json!({"event": "error", "session": id, "message": error.message(), "hint": hints::hint(error)})
             }
         };
+        if let Some(value) = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(answer).ok()) {
+            last["answer"] = value;
+        }
         output::data(|out| output::json_line(out, &last))
     }
 }

@@ -24,6 +24,8 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 pub use agent::Agent;
+#[doc(hidden)]
+pub use answer::without_answer_schema;
 pub use compressor::Compressor;
 pub use fork_join::{Branch, BranchResults, ForkJoin, fork_join};
 pub use module::{Binding, Module, Modules};

@@ -63,6 +63,8 @@ mod moved;
 #[cfg(unix)]
 mod opensandbox;
 #[cfg(target_os = "linux")]
+mod output_schema;
+#[cfg(target_os = "linux")]
 mod outputs;
 #[cfg(unix)]
 mod permissions;
