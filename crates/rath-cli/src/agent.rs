@@ -88,7 +88,7 @@ pub(crate) struct AgentArgs {
     /// The number of times that the model may be asked. Default: that of the agent; otherwise 100
     #[arg(long, value_name = "N")]
     turns: Option<NonZeroU64>,
-    /// What the session may use: 50000tokens, 2usd, 20turns or 10min; several are separated by commas
+    /// The limits of the session: 50000tokens, 2usd, 20turns or 10min; several are separated by commas
     ///
     /// Tokens, money and turns of the whole session count, also those before it was resumed; time begins with the run.
     #[arg(long, value_name = "LIMIT", value_delimiter = ',')]
@@ -114,7 +114,7 @@ pub(crate) struct AgentArgs {
 }
 
 /// The number of model calls that a run may make where `--turns` is not given.
-const DEFAULT_TURNS: u64 = 100;
+pub(crate) const DEFAULT_TURNS: u64 = 100;
 const DEFAULT_SYSTEM: &str =
     "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
 

@@ -154,7 +154,7 @@ where
         }),
     };
     // The caller may pass the session on, so its steps have to be durable by then.
-    if outer.is_none() { Session::settled(result).await } else { result }
+    if outer.is_none() { Session::wait_until_durable(result).await } else { result }
 }
 
 /// A workflow of any type that can be cloned, so that one that two agents share can be bound for one of them.

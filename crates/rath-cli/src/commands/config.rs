@@ -100,15 +100,15 @@ enum ConfigAction {
 
 /// The form of the list of values.
 #[derive(Clone, Copy, PartialEq)]
-enum Format {
+enum ListFormat {
     Text,
     Json,
 }
 
 pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
     match &args.action {
-        None => show(Format::Text),
-        Some(ConfigAction::Show { json }) => show(if *json { Format::Json } else { Format::Text }),
+        None => show(ListFormat::Text),
+        Some(ConfigAction::Show { json }) => show(if *json { ListFormat::Json } else { ListFormat::Text }),
         Some(ConfigAction::SetKey { provider }) => {
             let path = keys::set(provider)?;
             output::message!("the key for {provider} is in {}", output::home_path(&path));
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
         }
         Some(ConfigAction::Trust { files }) => {
             trust_files(files)?;
-            show(Format::Text)
+            show(ListFormat::Text)
         }
     }
 }
@@ -129,7 +129,7 @@ struct Shown {
     is_in_force: bool,
 }
 
-fn show(format: Format) -> CommandResult {
+fn show(format: ListFormat) -> CommandResult {
     let (permissions, settings) = (Permissions::read(Some(Path::new(".")))?, Settings::read(Path::new("."))?);
     permissions.warn_of_others();
     let (gc_rules, mcp) = (configuration::gc_rules()?, McpFiles::read(Some(Path::new(".")))?);
@@ -192,8 +192,8 @@ fn show(format: Format) -> CommandResult {
     Ok(Exit::Success)
 }
 
-fn print(shown: &[Shown], format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
+fn print(shown: &[Shown], format: ListFormat) -> Result<(), Failure> {
+    if format == ListFormat::Json {
         for Shown { name, value, from, is_in_force } in shown {
             let json = json!({"name": name, "value": value, "from": from, "in_force": is_in_force});
             output::data(|out| output::json_line(out, &json))?;

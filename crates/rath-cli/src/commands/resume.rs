@@ -10,7 +10,7 @@ use crate::sessions::StoredSessionArg;
 
 /// Continue a session in the store
 ///
-/// What changed since the last turn is told first: files that you changed, the tools, the model or the prompt of the agent.
+/// Changes since the last turn are told first: files that you changed, the tools, the model or the prompt of the agent.
 /// If steps or the directory of the session are missing, it continues only with --anyway. A session that
 /// others made has to be adopted first: see `rath adopt`.
 #[derive(clap::Args)]

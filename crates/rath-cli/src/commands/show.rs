@@ -76,7 +76,7 @@ async fn changes(loaded: &LoadedSession, step: &Step) -> Option<String> {
 pub(super) fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
-    writeln!(out, "kind     {}", one_line(step.chunk().kind()))?;
+    writeln!(out, "kind     {}", kind(step.chunk()))?;
     writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.display_name(step), stamp.branch)?;
     for parent in step.parents() {
         let missing = if parent.step().is_none() { " (missing)" } else { "" };
@@ -99,13 +99,34 @@ pub(super) fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io
             writeln!(out, "request  {request}")?;
         }
         if let Some(facts) = &answer.facts {
-            writeln!(out, "facts    {}", facts.as_str())?;
+            writeln!(out, "facts    {}", one_line(&describe_facts(facts.as_str())))?;
         }
         if answer.finish != Finish::Stop {
             writeln!(out, "finish   {}", draw::finish_text(answer.finish))?;
         }
     }
     writeln!(out, "\n{}", printable(&body(step)))
+}
+
+/// Returns the kind of a step in the words of a user; the JSON of a step has the name that is stored.
+fn kind(chunk: &Chunk) -> String {
+    match chunk {
+        Chunk::Observed(it) if it.effects.is_empty() => "files recorded".to_owned(),
+        Chunk::Observed(_) => "files changed".to_owned(),
+        Chunk::Placed(_) => "sandbox".to_owned(),
+        other => one_line(other.kind()),
+    }
+}
+
+/// Describes the facts that a provider gave with an answer: those that hold by their name, others with their value.
+fn describe_facts(json: &str) -> String {
+    let Ok(facts) = serde_json::from_str::<Map<String, Value>>(json) else { return json.to_owned() };
+    let facts = facts.iter().map(|(name, value)| match value {
+        Value::Bool(true) => name.replace('_', " "),
+        Value::String(text) => format!("{}: {text}", name.replace('_', " ")),
+        value => format!("{}: {value}", name.replace('_', " ")),
+    });
+    facts.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a line for each image.

@@ -333,6 +333,9 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode ask in a terminal, workspace in scripts  (default)
             warning: TMP/rath.toml is ignored: another user owns it
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
@@ -359,6 +362,9 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode read-only  (TMP/app/rath.toml)
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
@@ -390,6 +396,9 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             not in force: mode full  (TMP/app/rath.toml)
             not in force: allow command echo *  (TMP/app/rath.toml)
             not in force: allow write a.txt  (TMP/app/rath.toml)
@@ -404,6 +413,9 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode full  (TMP/app/rath.toml)
             allow command echo *  (TMP/app/rath.toml)
             allow write a.txt  (TMP/app/rath.toml)
