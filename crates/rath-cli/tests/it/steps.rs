@@ -124,10 +124,25 @@ fn a_prompt_alone_is_for_the_newest_session() {
     let (out, err, code) = run(&place, &["resume", "And more, please", "--model", &script]);
     assert_eq!((out.as_str(), code), ("Gladly.\n", 0), "{err}");
     assert!(err.contains(&format!("note: using the newest session, {session}\n")), "{err}");
-    place.write("script.jsonl", "");
     let (_, err, code) = run(&place, &["resume", "Go.", "--model", &script]);
     assert!(code == 1 && err.contains("nothing to do: there is no prompt"), "{err}");
     let empty = Place::new("");
     let (_, err, code) = run(&empty, &["resume", "And more, please"]);
     assert!(code == 1 && err.contains("error: "), "{err}");
+}
+
+#[test]
+fn a_session_merged_with_itself_is_that_session() {
+    let place = project();
+    let (session, step) = ids(&place, "tool result");
+    for theirs in ["@", &session] {
+        let (out, err, code) = run(&place, &["merge", "@", theirs]);
+        assert_eq!((out, code), (format!("{session}\n"), 0), "{err}");
+    }
+    let (out, ..) = run(&place, &["merge", "@", "@", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(json["session"].as_str().is_some_and(|id| id.ends_with(&session)), "{out}");
+    assert_eq!(run(&place, &["ls", "--all", "--json"]).0.lines().count(), 1);
+    let (_, err, code) = run(&place, &["merge", "@", &format!("@{step}"), "--json"]);
+    assert_eq!(code, 0, "{err}");
 }
