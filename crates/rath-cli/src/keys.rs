@@ -27,6 +27,19 @@ pub(crate) fn key_of(provider: &str) -> Result<Option<String>, Failure> {
     Ok(parse(&path, &text)?.into_iter().find(|(name, _)| name == provider).map(|(_, key)| key))
 }
 
+/// Returns the place of the key for each provider: a variable, or the file; none if there is no key.
+pub(crate) fn sources() -> Result<Vec<(&'static str, Option<String>)>, Failure> {
+    let source = |provider: &str| -> Result<Option<String>, Failure> {
+        let name = format!("{}_API_KEY", provider.to_uppercase());
+        if std::env::var(&name).is_ok_and(|key| !key.trim().is_empty()) {
+            return Ok(Some(name));
+        }
+        let path = file().map(|path| output::home_path(&path));
+        Ok(key_of(provider)?.and(path))
+    };
+    PROVIDERS.into_iter().map(|provider| Ok((provider, source(provider)?))).collect()
+}
+
 /// Reads a file that no other user can read; none if there is none.
 pub(crate) fn read_private(path: &Path) -> Result<Option<String>, Failure> {
     let Some(text) = configuration::read_file(path)? else { return Ok(None) };

@@ -6,6 +6,7 @@ use rath::policy::Mode;
 use rath::record::draw::one_line;
 use serde_json::json;
 
+use crate::agent;
 use crate::configuration::{
     self, ConfigFile, FileState, McpFiles, Permissions, Settings, Trust, trust_command, trust_files, user_file,
 };
@@ -141,6 +142,15 @@ fn show(format: ListFormat) -> CommandResult {
     };
     for (name, value, from) in settings.lines() {
         add(&name, value, from, true);
+    }
+    add("turns", agent::DEFAULT_TURNS.to_string(), "default".to_owned(), true);
+    match keys::sources() {
+        // A file of keys that is wrong does not hide the rest.
+        Err(failure) => output::warning(&failure.message),
+        Ok(sources) => sources.into_iter().for_each(|(provider, source)| {
+            let value = if source.is_some() { "set" } else { "none" };
+            add(&format!("key.{provider}"), value.to_owned(), source.unwrap_or_else(|| "default".to_owned()), true);
+        }),
     }
     for ignored in &settings.ignored {
         add(&ignored.value.name, ignored.value.value.clone(), ignored.source.to_string(), false);

@@ -478,16 +478,19 @@ fn show_says_where_each_value_comes_from() {
         &place,
         &output,
         &expect![[r#"
-        model fast  (RATH_MODEL)
-        sandbox isolated:.  (default)
-        memory none  (default)
-        context false  (~/.config/rath/config.toml:2)
-        budget.money 1usd  (TMP/app/rath.toml:2)
-        models.fast openai:m, at http://127.0.0.1:1/v1, with the key in ~/key, temperature=0.2  (~/.config/rath/config.toml:4)
-        mode ask in a terminal, workspace in scripts  (default)
-        hint: `rath config --help` shows the format of ~/.config/rath/config.toml
-        exit 0
-    "#]],
+            model fast  (RATH_MODEL)
+            sandbox isolated:.  (default)
+            memory none  (default)
+            context false  (~/.config/rath/config.toml:2)
+            budget.money 1usd  (TMP/app/rath.toml:2)
+            models.fast openai:m, at http://127.0.0.1:1/v1, with the key in ~/key, temperature=0.2  (~/.config/rath/config.toml:4)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
+            mode ask in a terminal, workspace in scripts  (default)
+            hint: `rath config --help` shows the format of ~/.config/rath/config.toml
+            exit 0
+        "#]],
     );
     let output = place.rath("app", &["config", "show", "--json"]);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -536,4 +539,44 @@ fn a_key_is_kept_in_a_file_of_the_user_alone_and_shown_nowhere() {
     std::io::Write::write_all(&mut child.stdin.take().expect("stdin"), b"sk-ant-0123456789\n").expect("written");
     assert!(child.wait().expect("waited").success());
     assert_eq!((place.read("home/.config/rath/keys.toml").lines().count(), mode()), (2, 0o600));
+}
+
+/// What other programs call a section, or what is a member of one here, is answered with its place.
+#[test]
+fn a_name_at_the_wrong_place_is_answered_with_the_right_one() {
+    let mut answers = String::new();
+    for text in ["[profiles.fast]", "[mcp]", "[retention]", "tools = []", "key = \"KEY\"", "mode = \"ask\"", "x = 1"] {
+        let place = Place::new("");
+        place.write("app/rath.toml", text);
+        let error = stderr(&place.rath("app", &["config"]));
+        answers.push_str(error.lines().next().expect("a line"));
+        answers.push('\n');
+    }
+    expect![[r#"
+        error: the configuration rath.toml is wrong: line 1: unknown name `profiles`: models have names in `models`, and agents in `agents`
+        error: the configuration rath.toml is wrong: line 1: unknown name `mcp`: MCP servers are in mcp.json beside config.toml, or in a project's .mcp.json
+        error: the configuration rath.toml is wrong: line 1: unknown name `retention`: the rules of `rath gc` are in `gc`
+        error: the configuration rath.toml is wrong: line 1: unknown name `tools`: it is a member of a section of `agents`
+        error: the configuration rath.toml is wrong: line 1: unknown name `key`: it is a member of a section of `models`
+        error: the configuration rath.toml is wrong: line 1: unknown name `mode`: it is a member of `permissions`
+        error: the configuration rath.toml is wrong: line 1: unknown name `x`; known: model, models, agents, sandbox, memory, context, budget, permissions, projects, gc
+    "#]].assert_eq(&answers);
+}
+
+#[test]
+fn the_place_of_each_key_is_shown_and_no_key() {
+    let place = Place::new("");
+    place.write("home/.config/rath/keys.toml", "openai = \"sk-from-file-0123\"\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(place.path("home/.config/rath/keys.toml"), mode).expect("set");
+    let mut command = place.command("app", &["config"]);
+    let output = command.env("ANTHROPIC_API_KEY", "sk-from-variable-0123").output().expect("rath runs");
+    let out = String::from_utf8(output.stdout).expect("UTF-8");
+    let keys: String = out.lines().filter(|line| line.starts_with("key.")).map(|line| format!("{line}\n")).collect();
+    expect![[r#"
+        key.openai set  (~/.config/rath/keys.toml)
+        key.anthropic set  (ANTHROPIC_API_KEY)
+    "#]]
+    .assert_eq(&keys);
+    assert!(!out.contains("sk-from"), "{out}");
 }
