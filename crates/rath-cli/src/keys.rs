@@ -51,6 +51,28 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<String>, Failure> {
     Ok(Some(text))
 }
 
+/// Reads a key from the keyring of the desktop. The program `secret-tool` does it, and asks the person to unlock the keyring.
+pub(crate) fn read_from_keyring(name: &str) -> Result<String, Failure> {
+    let mut program = std::process::Command::new("secret-tool");
+    program.args(["lookup", "rath", name]).stdin(std::process::Stdio::null());
+    let output = program.output().map_err(|error| {
+        let message = format!("cannot read the keyring: `secret-tool` does not start: {error}");
+        Failure::new(
+            message,
+            "install `secret-tool` (package libsecret-tools or libsecret), or use a variable or a file",
+        )
+    })?;
+    let key = String::from_utf8(output.stdout).ok().map(|key| key.trim().to_owned());
+    let is_key = |key: &String| output.status.success() && !key.is_empty() && key.len() <= MAX_KEY_BYTES;
+    key.filter(is_key).ok_or_else(|| not_in_keyring(name))
+}
+
+/// Returns the failure of a command whose key is not in the keyring.
+pub(crate) fn not_in_keyring(name: &str) -> Failure {
+    let hint = format!("`secret-tool store --label 'rath {name}' rath {name}` keeps one");
+    Failure::new(format!("there is no key `{name}` in the keyring, which the model names"), hint)
+}
+
 /// Adds all keys of the file to the texts that are hidden.
 pub(crate) fn hide_in(secrets: &mut Secrets) {
     let Some(path) = file() else { return };

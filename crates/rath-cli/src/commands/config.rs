@@ -27,7 +27,7 @@ use crate::output::{self, CommandResult, Exit, Failure};
 ///   [models.fast]
 ///   model = "openai:qwen3"
 ///   base_url = "http://127.0.0.1:8080/v1"
-///   key = "LOCAL_KEY"     # a variable or a file, never the key itself
+///   key = "LOCAL_KEY"     # a variable, a file or keyring:NAME, never the key
 ///   options = { temperature = 0.2 }
 ///
 ///   [agents.reviewer]     # for `--agent reviewer`

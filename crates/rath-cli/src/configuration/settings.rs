@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rath::policy::Mode;
 
 use super::parse::{ConfigContent, parse, wrong};
-use super::profiles::{AgentProfile, ModelProfile};
+use super::profiles::{AgentProfile, KeySource, ModelProfile};
 use super::trust::TrustedFiles;
 use super::{PROJECT_FILE, ProjectFiles, read_file, trust_command, user_file};
 use crate::budgets::BudgetLimit;
@@ -105,9 +105,11 @@ impl Settings {
         for (path, text) in files {
             let text = text?;
             let is_trusted = trusted.has(&path, &text);
-            settings.add_file(&path, parse(&path, &text)?, |settings, setting| {
-                is_trusted || settings.only_restricts(setting)
-            });
+            let content = parse(&path, &text)?;
+            if content.settings.iter().any(|(_, setting)| setting.names_keyring()) {
+                return Err(only_for_users(&path, "keyring:"));
+            }
+            settings.add_file(&path, content, |settings, setting| is_trusted || settings.only_restricts(setting));
         }
         settings.add_environment()?;
         Ok(settings)
@@ -236,6 +238,11 @@ impl Setting {
             Setting::AgentProfile(_, agent) => agent.to_string(),
         };
         IgnoredValue { name: self.name(), value }
+    }
+
+    /// Returns true if the value names a key in the keyring, which is never a project's.
+    fn names_keyring(&self) -> bool {
+        matches!(self, Setting::ModelProfile(_, ModelProfile { key: Some(KeySource::Keyring(_)), .. }))
     }
 
     /// Returns the name of the value in a file.

@@ -204,7 +204,7 @@ fn a_wrong_configuration_says_what_is_wrong_and_what_to_do() {
         line 1: the section has no `model`
         line 2: `model` is not openai:NAME, anthropic:NAME or script:FILE, but `gpt-5`
         line 3: `base_url` does not begin with `https://` or `http://`
-        line 3: `key` is the name of a variable, such as `MY_KEY`, or the path of a file, never the key itself
+        line 3: `key` is the name of a variable, such as `MY_KEY`, the path of a file, or `keyring:NAME`, never the key itself
         line 3: unknown name `headers`; known: model, base_url, key, options
         line 3: the option `day` has no JSON value
         line 1: a script has no `base_url`, `key` or `options`
@@ -579,4 +579,57 @@ fn the_place_of_each_key_is_shown_and_no_key() {
     "#]]
     .assert_eq(&keys);
     assert!(!out.contains("sk-from"), "{out}");
+}
+
+/// The program `secret-tool` is asked for the key, and a project's file cannot have it asked.
+#[test]
+fn a_key_is_read_from_the_keyring_for_the_users_own_model() {
+    let model = "[models.mine]\nmodel = \"openai:m\"\nbase_url = \"URL\"\nkey = \"keyring:work\"\n";
+    let server = ModelServer::start();
+    let place = Place::new("");
+    let run = |path: &str| {
+        let mut command = place.command("app", &["run", "first: []", "--model", "mine", "--sandbox", "none"]);
+        server.connect(&mut command);
+        let variable = |name: &str| {
+            let found = command.get_envs().find(|(known, _)| *known == name).and_then(|(_, value)| value);
+            found.expect("it is set").to_string_lossy().into_owned()
+        };
+        place.write("home/.config/rath/config.toml", &model.replace("URL", &variable("OPENAI_BASE_URL")));
+        command.env_remove("OPENAI_API_KEY").env("PATH", path).output().expect("rath runs")
+    };
+    expect![[r#"
+        error: cannot read the keyring: `secret-tool` does not start: No such file or directory (os error 2)
+        hint: install `secret-tool` (package libsecret-tools or libsecret), or use a variable or a file
+    "#]]
+    .assert_eq(&stderr(&run("/nonexistent")));
+    let program = place.path("bin/secret-tool");
+    let answer = |script: &str| {
+        place.write("bin/secret-tool", &format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
+    };
+    let path = format!("{}:/usr/bin:/bin", place.path("bin").display());
+    answer("exit 1");
+    expect![[r#"
+        error: there is no key `work` in the keyring, which the model names
+        hint: `secret-tool store --label 'rath work' rath work` keeps one
+    "#]]
+    .assert_eq(&stderr(&run(&path)));
+    answer(&format!("echo \"$@\" > '{}'; echo sk-of-the-keyring", place.path("asked.txt").display()));
+    let output = run(&path);
+    assert_eq!((output.status.code(), server.answers_to("first: []")), (Some(0), 1), "{}", stderr(&output));
+    assert_eq!(place.read("asked.txt"), "lookup rath work\n");
+    // Not even a file that the user trusts.
+    std::fs::remove_file(place.path("home/.config/rath/config.toml")).expect("it is there");
+    std::fs::remove_file(place.path("asked.txt")).expect("it is there");
+    place.write("app/rath.toml", &model.replace("URL", "https://evil.example/v1"));
+    for trust in [false, true] {
+        if trust {
+            place.rath("app", &["config", "trust"]);
+        }
+        let mut command = place.command("app", &["run", "first: []", "--model", "mine"]);
+        let output = command.env("PATH", &path).output().expect("rath runs");
+        let expected = "error: the configuration rath.toml is wrong: only your own configuration can have `keyring:`\n";
+        assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
+        assert!(!place.path("asked.txt").exists(), "the keyring is not asked");
+    }
 }
