@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use rath::chunk::{MemoryEvent, User};
+use rath::flow::without_answer_schema;
 use rath::prelude::*;
 use rath::record::draw::{count, one_line};
 use rath::store::path_within_reach;
@@ -30,7 +31,7 @@ use crate::memories::{self, EmbeddingsArg};
 use crate::models;
 use crate::output::{self, Exit, Failure};
 use crate::project_context::push_changed_files;
-use crate::prompts::{ImageArgs, parse_option};
+use crate::prompts::{ImageArgs, parse_option, read_schema, wrong_schema};
 use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
 use crate::scripts;
 use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
@@ -90,7 +91,7 @@ pub(crate) struct AgentArgs {
     /// The number of times that the model may be asked. Default: that of the agent; otherwise 100
     #[arg(long, value_name = "N")]
     turns: Option<NonZeroU64>,
-    /// What the session may use: 50000tokens, 2usd, 20turns or 10min; several are separated by commas
+    /// The limits of the session: 50000tokens, 2usd, 20turns or 10min; several are separated by commas
     ///
     /// Tokens, money and turns of the whole session count, also those before it was resumed; time begins with the run.
     #[arg(long, value_name = "LIMIT", value_delimiter = ',')]
@@ -101,6 +102,12 @@ pub(crate) struct AgentArgs {
     /// Do not tell the agent the project's AGENTS.md, the directory, the date and the branch when a session begins
     #[arg(long)]
     no_context: bool,
+    /// Print nothing but an answer of JSON that fits the JSON schema in this file
+    ///
+    /// The agent is told the schema. For an answer that does not fit, it is told what is wrong and asked again, at most twice; then the
+    /// command fails. With --json the answer is in the last event.
+    #[arg(long, value_name = "FILE")]
+    output_schema: Option<PathBuf>,
     /// Print one JSON object for each event
     #[arg(long)]
     json: bool,
@@ -110,7 +117,7 @@ pub(crate) struct AgentArgs {
 }
 
 /// The number of model calls that a run may make where `--turns` is not given.
-const DEFAULT_TURNS: u64 = 100;
+pub(crate) const DEFAULT_TURNS: u64 = 100;
 const DEFAULT_SYSTEM: &str =
     "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
 
@@ -165,6 +172,7 @@ impl AgentArgs {
             budget: Vec::new(),
             model_options: Vec::new(),
             no_context: true,
+            output_schema: None,
             json: false,
             settings: OnceLock::new(),
         }
@@ -183,26 +191,27 @@ impl AgentArgs {
         })
     }
 
-    /// Fails if `--json` was given to a conversation.
+    /// Fails if `--json` or `--output-schema` was given to a conversation.
     pub(crate) fn refuse_json(&self) -> Result<(), Failure> {
-        match self.json {
-            true => {
-                let hint = "`rath run 'Your words' --json` prints events";
-                Err(Failure::new("a conversation has no JSON", hint).with_exit(Exit::Usage))
-            }
-            false => Ok(()),
-        }
+        let hint = match (self.json, &self.output_schema) {
+            (false, None) => return Ok(()),
+            (true, _) => "`rath run 'Your words' --json` prints events",
+            (false, Some(_)) => "`rath run 'Your words' --output-schema FILE` prints an answer of JSON",
+        };
+        Err(Failure::new("a conversation has no JSON", hint).with_exit(Exit::Usage))
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
     pub(crate) async fn agent(&self, session: Option<&Session>) -> Result<Agent, Failure> {
         let profile = self.profile()?;
+        let schema = self.output_schema.as_deref().map(read_schema).transpose()?;
         let provider = models::open(&self.model_choice(session)?.model()?, &self.model_options).await?;
         let recorded = session.and_then(|session| view::instructions(session.as_record())).map(|(_, it)| &it.text);
         let named = self.system.as_ref().or_else(|| profile?.system.as_ref());
         let system = match (named, recorded) {
             (Some(text), _) => Text::from(text.as_str()),
-            (None, Some(text)) => text.clone(),
+            // A schema is for the answers of one command.
+            (None, Some(text)) => text.as_str().map_or_else(|| text.clone(), |text| without_answer_schema(text).into()),
             (None, None) => DEFAULT_SYSTEM.into(),
         };
         let sandbox = self.sandbox(session)?;
@@ -218,7 +227,13 @@ impl AgentArgs {
         }
         let names = profile.and_then(|profile| profile.tools.as_ref());
         let tools = builtin::all().only(|name| names.is_none_or(|names| names.iter().any(|known| known == name)));
-        Ok(if sandbox.is_some() { agent.tools(tools) } else { agent })
+        let agent = if sandbox.is_some() { agent.tools(tools) } else { agent };
+        match (schema, &self.output_schema) {
+            (Some(schema), Some(path)) => {
+                agent.answer_schema(&schema).map_err(|error| wrong_schema(path, &error.message()))
+            }
+            _ => Ok(agent),
+        }
     }
 
     /// Adds the tools of MCP servers, which are started here, for a session that is stored and placed: what is not there yet cannot be
@@ -408,6 +423,8 @@ impl AgentArgs {
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
         let (agent, memory) =
             (option("agent", &self.agent), option("memory", &self.memory) + &self.embeddings.option());
+        let schema = self.output_schema.as_ref().map(|path| path.display().to_string());
+        let schema = option("output-schema", &schema);
         let network = if self.network { " --network" } else { "" };
         let mcp = if self.no_mcp { " --no-mcp" } else { "" };
         let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
@@ -418,7 +435,7 @@ impl AgentArgs {
             format!(" --option {}", output::quote(&format!("{name}={value}")))
         });
         let options = options.collect::<String>();
-        format!("{agent}{system}{sandbox}{network}{mode}{memory}{mcp}{budget}{options}")
+        format!("{agent}{system}{sandbox}{network}{mode}{memory}{mcp}{budget}{options}{schema}")
     }
 
     /// Opens a stored session to continue it, unless something changed since its last turn.
@@ -535,6 +552,9 @@ impl AgentArgs {
         self.keep_script(&session);
         let start = RunStart::new(&session);
         let mut printer = EventPrinter::new(self.json, directory.clone());
+        if self.output_schema.is_some() {
+            printer = printer.with_answer_at_end();
+        }
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {

@@ -345,7 +345,8 @@ fn replace_file(path: &Path, text: &str, create: fn(&Path) -> io::Result<fs::Fil
     })
 }
 
-/// Accepts the present content of files of a project; without names, that of the innermost of each kind. Says which.
+/// Accepts the present content of files of a project; without names, that of the innermost of each kind. Says which, and what is in
+/// them.
 ///
 /// All files are checked before the first one is accepted.
 pub(crate) fn trust_files(named: &[PathBuf]) -> Result<(), Failure> {
@@ -361,19 +362,18 @@ pub(crate) fn trust_files(named: &[PathBuf]) -> Result<(), Failure> {
     for path in paths {
         let missing = || Failure::new(format!("there is no {}", output::path(&path)), "look at the name");
         let text = read_file(&path)?.ok_or_else(missing)?;
-        let servers = match path.ends_with(mcp::PROJECT_FILE) {
+        let values = match path.ends_with(mcp::PROJECT_FILE) {
             true => McpFile::proposed(&path, &text)?.outline()?,
-            false => {
-                parse(&path, &text)?;
-                Vec::new()
-            }
+            false => parse(&path, &text)?.describe(),
         };
-        checked.push((path, text, servers));
+        checked.push((path, text, values));
     }
-    for (path, text, servers) in checked {
+    for (path, text, values) in checked {
         accept(&path, &text)?;
         output::message!("accepted {}", output::path(&path));
-        servers.iter().for_each(|(name, description)| output::message!("  {name}: {description}"));
+        for (name, value) in values {
+            output::message!("  {}: {}", one_line(&name), one_line(&value));
+        }
     }
     Ok(())
 }

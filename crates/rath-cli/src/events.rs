@@ -19,6 +19,8 @@ use crate::terminal;
 /// Prints the events of a run as they happen: what the model says on stdout, its calls as cards on stderr.
 pub(crate) struct EventPrinter {
     json: bool,
+    /// True if the answer is JSON, which is printed once it was checked, and not as it arrives.
+    has_answer_at_end: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
     cards: Cards,
@@ -32,7 +34,12 @@ const MAX_COLUMNS: usize = 200;
 
 impl EventPrinter {
     pub(crate) fn new(json: bool, project: PathBuf) -> Self {
-        EventPrinter { json, answering: false, cards: Cards::default(), project }
+        EventPrinter { json, has_answer_at_end: false, answering: false, cards: Cards::default(), project }
+    }
+
+    /// Prints the answer of JSON at the end, in the place of texts as they arrive.
+    pub(crate) fn with_answer_at_end(self) -> Self {
+        EventPrinter { has_answer_at_end: true, ..self }
     }
 
     pub(crate) async fn print(&mut self, event: &Event) -> io::Result<()> {
@@ -40,6 +47,7 @@ impl EventPrinter {
             return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
+            EventKind::Text(_) if self.has_answer_at_end => Ok(()),
             EventKind::Text(text) => {
                 // A line that has begun ends where the text goes on.
                 terminal::show_live(Vec::new());
@@ -88,11 +96,12 @@ impl EventPrinter {
 
     pub(crate) fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
         self.pause()?;
+        let answer = result.as_ref().ok().filter(|_| self.has_answer_at_end).and_then(Session::answer_json);
         if !self.json {
-            return Ok(());
+            return answer.map_or(Ok(()), |answer| output::data(|out| writeln!(out, "{answer}")));
         }
         let id = session_of(result).filter(|session| session.store().is_some()).map(Session::id);
-        let last = match result {
+        let mut last = match result {
             Ok(session) => {
                 let head = session.head().map(|step| step.id());
                 json!({"event": "done", "session": id, "head": head, "text": session.text(), "usage": session.usage()})
@@ -101,6 +110,9 @@ impl EventPrinter {
                 json!({"event": "error", "session": id, "message": error.message(), "hint": hints::hint(error)})
             }
         };
+        if let Some(value) = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(answer).ok()) {
+            last["answer"] = value;
+        }
         output::data(|out| output::json_line(out, &last))
     }
 }

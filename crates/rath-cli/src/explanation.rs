@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use rath::chunk::{Call, Choice, Chunk, Effect, Finish, MemoryEvent, Verdict};
 use rath::provider::{Money, Prices};
-use rath::record::draw::{self, BranchNames, EntryKind, preview};
+use rath::record::draw::{self, BranchNames, EntryKind, shorten};
 use rath::record::lineage::Lineage;
 use rath::record::{BranchId, Digest, Record, Step};
 use rath::view::{self, CallResult, Freshness, Message};
@@ -14,6 +14,9 @@ use rath::{CallId, Session, StepId, Usage};
 use serde::{Serialize, Serializer};
 
 use crate::commands::log::Turn;
+
+/// The columns of a text that are kept: more than a terminal has.
+const MAX_TEXT_COLUMNS: usize = 400;
 
 /// The answers about a step.
 ///
@@ -280,7 +283,7 @@ impl CallOfStep {
         CallOfStep {
             id: call.id.clone(),
             tool: call.tool.to_string(),
-            arguments: call.arguments.as_str().map(preview).unwrap_or_default(),
+            arguments: call.arguments.as_str().map(|text| shorten(text, MAX_TEXT_COLUMNS)).unwrap_or_default(),
             allowed_by,
             decided_by,
         }
@@ -325,13 +328,21 @@ impl SeenMessage {
             }
             Message::User(..) | Message::Recalled(..) | Message::Summary(..) => 0,
         };
-        SeenMessage { step: message.step().id(), line: draw::describe(message.step().chunk()), calls }
+        let chunk = message.step().chunk();
+        let line = match chunk {
+            Chunk::User(it) if it.images.is_empty() => format!("{}: {}", chunk.kind(), text_preview(&it.text)),
+            Chunk::Assistant(it) if it.calls.is_empty() && it.finish == Finish::Stop => {
+                format!("{}: {}", chunk.kind(), text_preview(&it.text))
+            }
+            _ => draw::describe(chunk),
+        };
+        SeenMessage { step: message.step().id(), line, calls }
     }
 }
 
 /// Returns the beginning of a text, or says that the text is not there.
 fn text_preview(text: &rath::Text) -> String {
-    text.as_str().map_or_else(|| "(its text is missing)".to_owned(), preview)
+    text.as_str().map_or_else(|| "(its text is missing)".to_owned(), |text| shorten(text, MAX_TEXT_COLUMNS))
 }
 
 /// Returns the changes of files by a step: for an answer, those that its calls made later.

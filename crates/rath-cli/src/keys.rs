@@ -27,6 +27,19 @@ pub(crate) fn key_of(provider: &str) -> Result<Option<String>, Failure> {
     Ok(parse(&path, &text)?.into_iter().find(|(name, _)| name == provider).map(|(_, key)| key))
 }
 
+/// Returns the place of the key for each provider: a variable, or the file; none if there is no key.
+pub(crate) fn sources() -> Result<Vec<(&'static str, Option<String>)>, Failure> {
+    let source = |provider: &str| -> Result<Option<String>, Failure> {
+        let name = format!("{}_API_KEY", provider.to_uppercase());
+        if std::env::var(&name).is_ok_and(|key| !key.trim().is_empty()) {
+            return Ok(Some(name));
+        }
+        let path = file().map(|path| output::home_path(&path));
+        Ok(key_of(provider)?.and(path))
+    };
+    PROVIDERS.into_iter().map(|provider| Ok((provider, source(provider)?))).collect()
+}
+
 /// Reads a file that no other user can read; none if there is none.
 pub(crate) fn read_private(path: &Path) -> Result<Option<String>, Failure> {
     let Some(text) = configuration::read_file(path)? else { return Ok(None) };
@@ -36,6 +49,28 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<String>, Failure> {
         return Err(Failure::new(message, format!("`chmod 600 {word}` mends it")));
     }
     Ok(Some(text))
+}
+
+/// Reads a key from the keyring of the desktop. The program `secret-tool` does it, and asks the person to unlock the keyring.
+pub(crate) fn read_from_keyring(name: &str) -> Result<String, Failure> {
+    let mut program = std::process::Command::new("secret-tool");
+    program.args(["lookup", "rath", name]).stdin(std::process::Stdio::null());
+    let output = program.output().map_err(|error| {
+        let message = format!("cannot read the keyring: `secret-tool` does not start: {error}");
+        Failure::new(
+            message,
+            "install `secret-tool` (package libsecret-tools or libsecret), or use a variable or a file",
+        )
+    })?;
+    let key = String::from_utf8(output.stdout).ok().map(|key| key.trim().to_owned());
+    let is_key = |key: &String| output.status.success() && !key.is_empty() && key.len() <= MAX_KEY_BYTES;
+    key.filter(is_key).ok_or_else(|| not_in_keyring(name))
+}
+
+/// Returns the failure of a command whose key is not in the keyring.
+pub(crate) fn not_in_keyring(name: &str) -> Failure {
+    let hint = format!("`secret-tool store --label 'rath {name}' rath {name}` keeps one");
+    Failure::new(format!("there is no key `{name}` in the keyring, which the model names"), hint)
 }
 
 /// Adds all keys of the file to the texts that are hidden.

@@ -154,6 +154,18 @@ pub(crate) async fn open_for_agent(
     directory: Option<&Path>,
     embeddings: &EmbeddingsArg,
 ) -> Result<Memory, Failure> {
+    refuse_within_reach(uri, directory)?;
+    embeddings.open(uri).await
+}
+
+/// Returns true if a memory is in a directory that has none yet.
+pub(crate) fn is_new(uri: &str) -> bool {
+    let directory = uri.strip_prefix("local:").filter(|directory| !directory.is_empty());
+    directory.is_some_and(|directory| Path::new(directory).join(MEMORY_FILE).symlink_metadata().is_err())
+}
+
+/// Fails if tools that work in `directory` could write the memory.
+pub(crate) fn refuse_within_reach(uri: &str, directory: Option<&Path>) -> Result<(), Failure> {
     let path = uri.strip_prefix("local:").filter(|path| !path.is_empty()).map(Path::new);
     if let (Some(path), Some(directory)) = (path, directory)
         && let Some(inside) = path_within_reach(path, directory)
@@ -162,7 +174,7 @@ pub(crate) async fn open_for_agent(
         let message = format!("tools could write the memory {}, which is in their directory", output::path(path));
         return Err(Failure::new(message, format!("`--memory {inside}` is out of their reach")));
     }
-    embeddings.open(uri).await
+    Ok(())
 }
 
 /// Reads all notes below these paths, or all, oldest first.

@@ -136,6 +136,7 @@ fn read_key(source: &KeySource) -> Result<String, Failure> {
     let key = match source {
         KeySource::Variable(name) => std::env::var(name).ok(),
         KeySource::File(path) => keys::read_private(path)?,
+        KeySource::Keyring(name) => Some(keys::read_from_keyring(name)?),
     };
     let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     key.ok_or_else(|| match source {
@@ -147,6 +148,7 @@ fn read_key(source: &KeySource) -> Result<String, Failure> {
             let path = output::home_path(path);
             Failure::new(format!("there is no key in {path}, which the model names"), "write the key to that file")
         }
+        KeySource::Keyring(name) => keys::not_in_keyring(name),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Parts of a prompt and of a run: images, options of the model, and the check of its result.
 
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rath::chunk::{Image, Verdict};
@@ -95,4 +97,31 @@ impl CheckArg {
         output::message!("check {}: {word}", output::quote(command));
         Ok(exit)
     }
+}
+
+/// The largest schema of answers, in bytes: it is a part of each request.
+const MAX_SCHEMA_BYTES: u64 = 64 * 1024;
+
+/// Reads a JSON schema from a file.
+pub(crate) fn read_schema(path: &Path) -> Result<Value, Failure> {
+    // A pipe would wait for a writer.
+    let metadata = fs::metadata(path).map_err(|error| wrong_schema(path, &error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(wrong_schema(path, "it is not a file"));
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| wrong_schema(path, &error.to_string()))?;
+    let read = file.take(MAX_SCHEMA_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|error| wrong_schema(path, &error.to_string()))?;
+    if text.len() as u64 > MAX_SCHEMA_BYTES {
+        return Err(wrong_schema(path, "it has more than 64 KiB"));
+    }
+    serde_json::from_str(&text).map_err(|error| wrong_schema(path, &format!("it is not JSON: {error}")))
+}
+
+/// Returns the failure of a command whose schema cannot be used.
+pub(crate) fn wrong_schema(path: &Path, why: &str) -> Failure {
+    let message = format!("cannot use the schema {}: {why}", output::path(path));
+    let hint = "a file such as {\"type\": \"object\", \"required\": [\"name\"]} is one";
+    Failure::new(message, hint).with_exit(Exit::Usage)
 }

@@ -1,6 +1,7 @@
 //! Finding and reading the session that an argument names: a session file, or a session in a store.
 
 mod names;
+mod steps;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::{sandboxes, scripts};
 
 pub(crate) use self::names::find_branch;
 use self::names::{hint_list, tips};
+pub(crate) use self::steps::{NamedStep, SessionAtArg, StepArg, read_at, split_step};
 
 /// The store that is used where none is named. It is in the current directory, or in one above it: see [`store_directory`].
 pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
@@ -203,23 +205,22 @@ impl StoredSessionArg {
         find_stored(&self.session, &self.store).await
     }
 
-    /// Reads the session.
-    pub(crate) async fn read(&self) -> Result<LoadedSession, Failure> {
-        read_stored(self.find().await?).await
-    }
-
-    /// Adds a hint for a prompt that was given without a session.
-    pub(crate) fn explain_prompt(&self, failure: Failure) -> Failure {
-        match self.session.contains(char::is_whitespace) {
-            true => failure
-                .with_hint(format!("`rath resume @ {}` continues the newest session", output::quote(&self.session))),
-            false => failure,
+    /// Finds the session, and its prompt if there is one. A text of several words that names no session is the prompt of the newest.
+    pub(crate) async fn find_with<'a>(
+        &'a self,
+        prompt: Option<&'a str>,
+    ) -> Result<(StoredSession, Option<&'a str>), Failure> {
+        let is_text = prompt.is_none() && self.session.contains(char::is_whitespace);
+        match self.find().await {
+            Ok(stored) => Ok((stored, prompt)),
+            // Several sessions may have the title.
+            Err(failure) if is_text && failure.exit != Exit::Usage => {
+                let newest = find_stored(NEWEST, &self.store).await?;
+                output::note(&format!("using the newest session, {}", newest.branch.short()));
+                Ok((newest, Some(&self.session)))
+            }
+            Err(failure) => Err(failure),
         }
-    }
-
-    /// Returns the option that names the store, for commands that are printed.
-    pub(crate) fn option(&self) -> String {
-        self.store.option()
     }
 }
 
@@ -228,27 +229,6 @@ pub(crate) fn needs_store(path: &Path, store: &StoreArg) -> Failure {
     let message = format!("wanted a session in a store, found the file {}", path.display());
     let import = format!("`rath import {}{}`", output::quote(&path.display().to_string()), store.option());
     Failure::new(message, format!("{import} copies it into the store")).with_exit(Exit::Usage)
-}
-
-/// Splits `SESSION@STEP`. The newest session is `@`, so that `@@STEP` and `@STEP` are steps of it.
-pub(crate) fn split_step(name: &str) -> (&str, Option<&str>) {
-    let Some(rest) = name.strip_prefix('@') else {
-        let split = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
-        return split.map_or((name, None), |(session, step)| (session, Some(step)));
-    };
-    let number = rest
-        .strip_prefix('-')
-        .map_or(0, |digits| 1 + digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len()));
-    let (session, step) = name.split_at(1 + number);
-    (session, Some(step.strip_prefix('@').unwrap_or(step)).filter(|step| !step.is_empty()))
-}
-
-/// Reads the session that `name` means, as `SESSION` or, at one of its steps, as `SESSION@STEP`.
-pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
-    let (name, Some(step)) = split_step(name) else { return read(name, store).await };
-    let loaded = read(name, store).await?;
-    let step = loaded.find_step(step)?.clone();
-    Ok(loaded.at(step))
 }
 
 /// Reads the session that `name` means, or the newest session of the store where there is no name.
@@ -345,6 +325,17 @@ impl LoadedSession {
     /// Returns a command line that continues another session of the same store, for a hint.
     pub(crate) fn resume_other(&self, session: &Session, options: &str) -> String {
         resume_command(session, options, &self.option)
+    }
+
+    /// Returns true if a word can name a step of the session: [`Self::find_step`] then finds it, or says why not.
+    fn may_name_step(&self, word: &str) -> bool {
+        let digits = word.to_lowercase();
+        let is_prefix = |id: StepId| !digits.is_empty() && id.to_string().starts_with(&digits);
+        let walk = self.lineage.walk();
+        word == "head"
+            || lineage::branches(&walk).iter().any(|branch| branch.name == word)
+            || walk.iter().any(|step| is_prefix(step.id()))
+            || self.lineage.missing().into_iter().any(is_prefix)
     }
 
     /// Finds a step by the first digits of its id, by the name of a branch, or as `head`.

@@ -5,11 +5,12 @@ use std::num::{IntErrorKind, ParseIntError};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use crate::output::{Exit, Failure};
+use crate::output::{self, Exit, Failure};
 
 /// Describes a wrong command line. `words` are those after the program's name.
 pub(crate) fn failure<'a>(error: &Error, program: &Command, words: impl IntoIterator<Item = &'a str>) -> Failure {
-    let (path, command) = named_command(program, words);
+    let words: Vec<_> = words.into_iter().collect();
+    let (path, command) = named_command(program, words.iter().copied());
     let help = format!("`{path} --help`");
     let similar = |kind| match &texts(error, kind)[..] {
         [] => String::new(),
@@ -19,6 +20,18 @@ pub(crate) fn failure<'a>(error: &Error, program: &Command, words: impl IntoIter
     let argument: Vec<_> = texts(error, ContextKind::InvalidArg).iter().map(|name| plain_name(name)).collect();
     let value = texts(error, ContextKind::InvalidValue).concat();
     let (message, hint) = match (error.kind(), &argument[..]) {
+        (ErrorKind::InvalidSubcommand, _)
+            if is_prompt(program, &path, &texts(error, ContextKind::InvalidSubcommand)) =>
+        {
+            let unknown = texts(error, ContextKind::InvalidSubcommand).concat();
+            (format!("there is no command `{path} {unknown}`"), run_hint(&words))
+        }
+        (ErrorKind::ArgumentConflict, [])
+            if is_prompt(program, &path, &texts(error, ContextKind::InvalidSubcommand)) =>
+        {
+            let unknown = texts(error, ContextKind::InvalidSubcommand).concat();
+            (format!("a conversation takes no prompt: `{unknown}`"), run_hint(&words))
+        }
         (ErrorKind::InvalidSubcommand, _) => {
             let unknown = texts(error, ContextKind::InvalidSubcommand).concat();
             let known: Vec<_> = texts(error, ContextKind::SuggestedSubcommand);
@@ -80,6 +93,19 @@ pub(crate) fn failure<'a>(error: &Error, program: &Command, words: impl IntoIter
         _ => (first_paragraph(error), format!("{help} describes the command")),
     };
     Failure::new(message, hint).with_exit(Exit::Usage)
+}
+
+/// Returns true if a text that is no command of the program was meant as a prompt: it has several words.
+fn is_prompt(program: &Command, path: &str, unknown: &[String]) -> bool {
+    let unknown = unknown.concat();
+    path == program.get_name() && program.find_subcommand(&unknown).is_none() && unknown.contains(char::is_whitespace)
+}
+
+/// Returns a hint to give a prompt and its options to `rath run`.
+fn run_hint(words: &[&str]) -> String {
+    // A run without `--continue` begins a session.
+    let words = words.iter().filter(|word| **word != "--new").map(|word| format!(" {}", output::quote(word)));
+    format!("`rath run{}` asks the agent", words.collect::<String>())
 }
 
 /// Returns the command that a command line names, and its name with those of the commands that it is a part of.

@@ -76,7 +76,7 @@ pub(crate) async fn run(
     let Some(mut running) = RunningCommand::start(container, command, text, limits)? else { return Ok(None) };
     let mut timeout = pin!(tokio::time::sleep(command.timeout.min(MAX_TIMEOUT)));
     let ended = poll_fn(|cx| running.poll(cx, timeout.as_mut(), sink)).await?;
-    if let Ended::NotInTime = ended {
+    if let WaitEnd::NotInTime = ended {
         // A command that has stopped its supervisor: the kernel kills everything with the first process.
         container.end();
         if !running.wait_for_end(MAX_KILL_TIME).await {
@@ -87,7 +87,7 @@ pub(crate) async fn run(
 }
 
 /// The way in which waiting for a command ended.
-enum Ended {
+enum WaitEnd {
     InTime,
     /// Its supervisor does not answer.
     NotInTime,
@@ -175,20 +175,20 @@ impl<'a> RunningCommand<'a> {
         cx: &mut Context<'_>,
         timeout: Pin<&mut tokio::time::Sleep>,
         sink: &mut Sink<'_>,
-    ) -> Poll<Result<Ended>> {
+    ) -> Poll<Result<WaitEnd>> {
         if self.stopped.is_none() && timeout.poll(cx).is_ready() {
             self.stop(ExitStatus::TimedOut);
         }
         self.write_command(cx);
         if self.read_reports(cx).is_ready() {
-            return Poll::Ready(Ok(Ended::InTime));
+            return Poll::Ready(Ok(WaitEnd::InTime));
         }
         self.write_stdin(cx);
         for stream in [Stream::Stdout, Stream::Stderr] {
             self.read_stream(cx, stream, sink)?;
         }
         let is_late = self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready());
-        if is_late { Poll::Ready(Ok(Ended::NotInTime)) } else { Poll::Pending }
+        if is_late { Poll::Ready(Ok(WaitEnd::NotInTime)) } else { Poll::Pending }
     }
 
     /// Tells the supervisor to kill the command. The first reason counts.

@@ -32,7 +32,7 @@ impl Count {
 
     /// Adds an occurrence beside the text, in halves of one in the text.
     pub(crate) fn add_beside(&mut self, halves: u8) {
-        self.0 = self.0 & 0x1f | (self.beside() + halves).min(MAX_BESIDE) << 5;
+        self.0 = self.0 & 0x1f | (self.halves_beside() + halves).min(MAX_BESIDE) << 5;
     }
 
     fn max_of_each(self, other: Count) -> Count {
@@ -45,7 +45,7 @@ impl Count {
     }
 
     /// Returns the occurrences beside the text: in the name of the person who said it, in its date, in its path.
-    pub(crate) fn beside(self) -> u8 {
+    pub(crate) fn halves_beside(self) -> u8 {
         self.0 >> 5
     }
 }

@@ -211,7 +211,7 @@ impl<'a, 'b> Term<'a, 'b> {
     fn candidate_score(&self, in_text: f32, count: Count) -> f32 {
         // A term that nearly every one of very many notes has weighs nothing.
         let part = self.beside_weight / self.weight.max(f32::MIN_POSITIVE);
-        self.weight * saturate(in_text + beside(count) * part)
+        self.weight * saturate(in_text + weight_beside(count) * part)
     }
 }
 
@@ -219,8 +219,9 @@ fn saturate(occurrences: f32) -> f32 {
     occurrences * (K1 + 1.0) / (K1 + occurrences)
 }
 
-fn beside(count: Count) -> f32 {
-    f32::from(count.beside()) / 2.0
+/// Returns the weight of the occurrences beside the text, as a number of those in the text.
+fn weight_beside(count: Count) -> f32 {
+    f32::from(count.halves_beside()) / 2.0
 }
 
 struct Search<'a, 'b> {
@@ -342,7 +343,7 @@ impl Search<'_, '_> {
             let mut has_rare = false;
             for (at, term) in self.terms.iter().enumerate() {
                 let own = counts.in_text(doc, at);
-                let beside = beside(counts.count(doc, at));
+                let beside = weight_beside(counts.count(doc, at));
                 let in_text = around
                     .iter()
                     .fold(own, |sum, (distance, doc)| sum + NEIGHBOUR_WEIGHTS[distance] * counts.in_text(doc, at));

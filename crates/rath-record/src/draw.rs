@@ -11,7 +11,7 @@ use renderdag::{Ancestor, GraphRowRenderer, Renderer};
 use crate::chunk::{
     Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Resolution, Strategy, Verdict,
 };
-use crate::id::{BranchId, StepId};
+use crate::id::{BranchId, SHORT_ID_DIGITS, StepId};
 use crate::lineage::{self, Lineage};
 use crate::payload::Text;
 use crate::step::Step;
@@ -252,7 +252,7 @@ pub fn describe(chunk: &Chunk) -> String {
             line
         }
         Chunk::Placed(it) => format!("sandbox: {}", preview(&it.place)),
-        Chunk::Observed(it) if it.effects.is_empty() => format!("files: {}", preview(&it.tree.0)),
+        Chunk::Observed(it) if it.effects.is_empty() => format!("files recorded: {}", short_tree(&it.tree.0)),
         Chunk::Observed(it) if it.calls.is_empty() => {
             format!("changed outside the agent:{}", describe_effects(&it.effects))
         }
@@ -311,7 +311,7 @@ pub fn describe(chunk: &Chunk) -> String {
             }
             Strategy::Ancestor => kind.to_owned(),
             Strategy::Concat => format!("{kind} (concat)"),
-            Strategy::Aside => "kept aside".to_owned(),
+            Strategy::Aside => "separate work".to_owned(),
         },
         Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, preview_text(&it.error)),
         Chunk::Interrupted(it) => format!("{kind}: {}", preview_text(&it.reason)),
@@ -336,6 +336,12 @@ pub fn describe(chunk: &Chunk) -> String {
         Chunk::Note(it) => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),
     }
+}
+
+/// Returns a version of files by as many digits as a step has, without its kind.
+fn short_tree(tree: &str) -> String {
+    let digits = tree.split_once(':').map_or(tree, |(_, digits)| digits);
+    preview(&digits.chars().take(SHORT_ID_DIGITS).collect::<String>())
 }
 
 fn by_person(person: &Option<String>) -> String {

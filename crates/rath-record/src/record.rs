@@ -249,7 +249,7 @@ impl fmt::Display for Side {
 #[non_exhaustive]
 pub enum MergeError {
     /// A call has no result. After a merge its result could be recorded anywhere.
-    #[error("{side} has a call without a result: `{call}` ({tool}), asked for in step {}", step.short())]
+    #[error("{side} has a call without a result: `{call}` ({tool}), of the answer {}", step.short())]
     OpenCall {
         /// The side that the call is on.
         side: Side,

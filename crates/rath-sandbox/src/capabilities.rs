@@ -138,21 +138,21 @@ impl Default for Capabilities {
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.isolation {
-            Isolation::None => "no isolation",
-            Isolation::Namespaces(HostAccess::ReadOnly) => "host read-only",
-            Isolation::Namespaces(HostAccess::Hidden) => "host hidden",
-            Isolation::Landlock(HostAccess::ReadOnly) => "host read-only by Landlock",
-            Isolation::Landlock(HostAccess::Hidden) => "host hidden by Landlock",
-            Isolation::Container => "container",
-            Isolation::Remote => "remote",
+            Isolation::None => "no walls",
+            Isolation::Namespaces(HostAccess::ReadOnly) => "reads this machine",
+            Isolation::Namespaces(HostAccess::Hidden) => "sees programs and libraries only",
+            Isolation::Landlock(HostAccess::ReadOnly) => "reads this machine, by Landlock",
+            Isolation::Landlock(HostAccess::Hidden) => "sees programs and libraries only, by Landlock",
+            Isolation::Container => "in a container",
+            Isolation::Remote => "elsewhere",
         })?;
         for path in &self.writable {
             write!(f, ", writes in {}", path.display())?;
         }
         match self.network {
-            Network::Off => f.write_str(", network off"),
+            Network::Off => f.write_str(", no network"),
             Network::Hosts => write!(f, ", network to {}", self.hosts.join(" ")),
-            Network::On => f.write_str(", network on"),
+            Network::On => f.write_str(", network"),
         }?;
         let limits = [
             ("memory", self.memory, format_bytes as fn(u64) -> String),

@@ -9,6 +9,13 @@
 //! conforms(&mut open);
 //! ```
 
+/// The programs on this page of the guide are compiled and run with the tests.
+#[cfg(all(doctest, target_os = "linux"))]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/backends.md")]
+    struct BackendsPage;
+}
+
 mod body;
 mod http;
 pub mod memory;

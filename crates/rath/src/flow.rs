@@ -24,6 +24,8 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 pub use agent::Agent;
+#[doc(hidden)]
+pub use answer::without_answer_schema;
 pub use compressor::Compressor;
 pub use fork_join::{Branch, BranchResults, ForkJoin, fork_join};
 pub use module::{Binding, Module, Modules};
@@ -152,7 +154,7 @@ where
         }),
     };
     // The caller may pass the session on, so its steps have to be durable by then.
-    if outer.is_none() { Session::settled(result).await } else { result }
+    if outer.is_none() { Session::wait_until_durable(result).await } else { result }
 }
 
 /// A workflow of any type that can be cloned, so that one that two agents share can be bound for one of them.

@@ -645,12 +645,12 @@ fn new_uuid() -> [u8; 16] {
     uuid::Uuid::now_v7().into_bytes()
 }
 
-/// Prints one line: the head, the number of chunks, the place, the usage and the next action.
+/// Prints one line: the head, the number of steps without those of forks and merges, the place, the usage and the next action.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(head) = self.head() else { return f.write_str("empty session") };
         write!(f, "session {}", head.id().short())?;
-        write!(f, ": {}", draw::count(self.chunk_count(), "chunk"))?;
+        write!(f, ": {}", draw::count(self.chunk_count(), "step"))?;
         if let Some(place) = self.place() {
             write!(f, ", sandbox {}", draw::preview(place.as_str()))?;
         }

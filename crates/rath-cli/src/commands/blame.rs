@@ -147,5 +147,5 @@ pub(super) fn print_call(out: &mut dyn Write, call: &Call, by: Option<&str>, ans
     let arguments = output::hide_secrets(call.arguments.as_str().unwrap_or_default().to_owned());
     writeln!(out, "  call: {} {}", preview(&call.tool), preview(&arguments))?;
     by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
-    writeln!(out, "  asked for in step: {}", output::short(&answer))
+    writeln!(out, "  answer: {}", output::short(&answer))
 }

@@ -6,6 +6,7 @@ use rath::policy::Mode;
 use rath::record::draw::one_line;
 use serde_json::json;
 
+use crate::agent;
 use crate::configuration::{
     self, ConfigFile, FileState, McpFiles, Permissions, Settings, Trust, trust_command, trust_files, user_file,
 };
@@ -26,7 +27,7 @@ use crate::output::{self, CommandResult, Exit, Failure};
 ///   [models.fast]
 ///   model = "openai:qwen3"
 ///   base_url = "http://127.0.0.1:8080/v1"
-///   key = "LOCAL_KEY"     # a variable or a file, never the key itself
+///   key = "LOCAL_KEY"     # a variable, a file or keyring:NAME, never the key
 ///   options = { temperature = 0.2 }
 ///
 ///   [agents.reviewer]     # for `--agent reviewer`
@@ -100,15 +101,15 @@ enum ConfigAction {
 
 /// The form of the list of values.
 #[derive(Clone, Copy, PartialEq)]
-enum Format {
+enum ListFormat {
     Text,
     Json,
 }
 
 pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
     match &args.action {
-        None => show(Format::Text),
-        Some(ConfigAction::Show { json }) => show(if *json { Format::Json } else { Format::Text }),
+        None => show(ListFormat::Text),
+        Some(ConfigAction::Show { json }) => show(if *json { ListFormat::Json } else { ListFormat::Text }),
         Some(ConfigAction::SetKey { provider }) => {
             let path = keys::set(provider)?;
             output::message!("the key for {provider} is in {}", output::home_path(&path));
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
         }
         Some(ConfigAction::Trust { files }) => {
             trust_files(files)?;
-            show(Format::Text)
+            show(ListFormat::Text)
         }
     }
 }
@@ -129,7 +130,7 @@ struct Shown {
     is_in_force: bool,
 }
 
-fn show(format: Format) -> CommandResult {
+fn show(format: ListFormat) -> CommandResult {
     let (permissions, settings) = (Permissions::read(Some(Path::new(".")))?, Settings::read(Path::new("."))?);
     permissions.warn_of_others();
     let (gc_rules, mcp) = (configuration::gc_rules()?, McpFiles::read(Some(Path::new(".")))?);
@@ -142,8 +143,17 @@ fn show(format: Format) -> CommandResult {
     for (name, value, from) in settings.lines() {
         add(&name, value, from, true);
     }
+    add("turns", agent::DEFAULT_TURNS.to_string(), "default".to_owned(), true);
+    match keys::sources() {
+        // A file of keys that is wrong does not hide the rest.
+        Err(failure) => output::warning(&failure.message),
+        Ok(sources) => sources.into_iter().for_each(|(provider, source)| {
+            let value = if source.is_some() { "set" } else { "none" };
+            add(&format!("key.{provider}"), value.to_owned(), source.unwrap_or_else(|| "default".to_owned()), true);
+        }),
+    }
     for ignored in &settings.ignored {
-        add(&ignored.value, String::new(), ignored.source.to_string(), false);
+        add(&ignored.value.name, ignored.value.value.clone(), ignored.source.to_string(), false);
     }
     if let Some(mode) = &settings.mode {
         add("mode", mode.value.name().to_owned(), mode.source.to_string(), true);
@@ -192,8 +202,8 @@ fn show(format: Format) -> CommandResult {
     Ok(Exit::Success)
 }
 
-fn print(shown: &[Shown], format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
+fn print(shown: &[Shown], format: ListFormat) -> Result<(), Failure> {
+    if format == ListFormat::Json {
         for Shown { name, value, from, is_in_force } in shown {
             let json = json!({"name": name, "value": value, "from": from, "in_force": is_in_force});
             output::data(|out| output::json_line(out, &json))?;

@@ -11,7 +11,7 @@ use rath::record::{BranchId, StepId, Usage};
 
 use self::tree::CostNode;
 use crate::output::{self, CommandResult, Failure};
-use crate::sessions::SessionArg;
+use crate::sessions::SessionAtArg;
 
 /// Show the cost of the model calls, by model and by branch
 ///
@@ -19,7 +19,7 @@ use crate::sessions::SessionArg;
 #[derive(clap::Args)]
 pub(crate) struct CostArgs {
     #[command(flatten)]
-    session: SessionArg,
+    session: SessionAtArg,
     /// A JSON file with prices that replace the built-in ones, in dollars per million tokens: `{"openai:NAME":
     /// {"input": 1.25, "output": 10}}`
     #[arg(long, value_name = "FILE")]

@@ -1,4 +1,8 @@
 //! `rath doctor`: say what works on this machine, and how to mend the rest.
+//!
+//! Nothing is called ok that a command would fail for: what commands read and open is read and opened here, by their code.
+
+mod setup;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,11 +14,11 @@ use rath::store::Create;
 use rath::workspace::ForkMethod;
 use serde_json::json;
 
-use crate::configuration::{McpFiles, Permissions, Trust};
 use crate::keys;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 use crate::sessions::{self, DEFAULT_STORE};
+use crate::styled::Line;
 
 /// The columns of a terminal that rath's lines are made for.
 const COLUMNS: usize = 80;
@@ -85,6 +89,23 @@ impl Finding {
         let (text, hint) = text.split_once("\nhint: ").unwrap_or((&text, "`rath --help` lists the commands"));
         Finding { part, state: State::Wrong, text: one_line(text), hint: Some(one_line(hint)) }
     }
+
+    /// Returns what is wrong with a part that rath works without.
+    fn unusable(part: &'static str, failure: &Failure) -> Self {
+        Finding { state: State::Missing, ..Finding::wrong(part, failure) }
+    }
+
+    /// Returns the lines of the finding, wrapped between words at the width of the terminal.
+    fn lines(&self) -> Vec<Line> {
+        const INDENT: &str = "         ";
+        let head = format!("{:<8} {}: {}", self.state.name(), self.part, one_line(&self.text));
+        let hint = self.hint.iter().map(|hint| format!("{INDENT}{}", one_line(hint)));
+        let lines = std::iter::once(head).chain(hint).map(Line::from);
+        match output::terminal_columns() {
+            Some(columns) => lines.flat_map(|line| line.wrap(columns, &INDENT.into())).collect(),
+            None => lines.collect(),
+        }
+    }
 }
 
 pub(crate) async fn run(args: &DoctorArgs) -> CommandResult {
@@ -107,7 +128,7 @@ pub(crate) async fn run(args: &DoctorArgs) -> CommandResult {
     });
     findings.push(git());
     findings.push(user_key());
-    findings.extend(configuration());
+    findings.extend(setup::look().await);
     findings.push(keys());
     findings.push(store().await);
     findings.push(temporaries);
@@ -121,10 +142,8 @@ pub(crate) async fn run(args: &DoctorArgs) -> CommandResult {
             })
         })?,
         false => output::text(|out| {
-            findings.iter().try_for_each(|Finding { part, state, text, hint }| {
-                writeln!(out, "{:<8} {part}: {}", state.name(), one_line(text))?;
-                hint.iter().try_for_each(|hint| writeln!(out, "         {}", one_line(hint)))
-            })
+            let lines = findings.iter().flat_map(Finding::lines);
+            lines.map(|line| line.styled()).try_for_each(|line| writeln!(out, "{line}"))
         })?,
     }
     let is_wrong = findings.iter().any(|finding| finding.state == State::Wrong);
@@ -180,8 +199,8 @@ async fn sandbox(directory: &Path) -> Vec<Finding> {
     });
     findings.push(limits(with_namespaces.as_ref().ok().or(with_landlock.as_ref())));
     // Where forks will be, if there are some already: elsewhere nothing is tried.
-    let own = Path::new(".rath");
-    findings.push(match ForkMethod::detect(if own.is_dir() { own } else { directory }) {
+    let own = sessions::store_directory().join(".rath");
+    findings.push(match ForkMethod::detect(if own.is_dir() { &own } else { directory }) {
         ForkMethod::Overlay => Finding::ok("forks", "overlay mounts, which share files"),
         ForkMethod::Reflink => Finding::ok("forks", "copies that share blocks"),
         _ => {
@@ -253,46 +272,6 @@ fn user_key() -> Finding {
     }
 }
 
-/// Looks at the configuration of the user and of the project in this directory.
-fn configuration() -> Vec<Finding> {
-    const TRUST: &str = "`rath config` shows it, and `rath config trust` accepts it";
-    let mut findings = Vec::new();
-    findings.push(match Permissions::read(Some(Path::new("."))) {
-        Err(failure) => Finding::wrong("configuration", &failure),
-        Ok(permissions) => {
-            let ignored = permissions.ignored.iter().map(|(_, source)| source);
-            let asked = permissions.project_modes.iter().map(|(_, source)| source);
-            let untrusted = ignored.chain(asked).find(|source| source.trust != Trust::Full);
-            match (untrusted, permissions.of_others.first()) {
-                (Some(source), _) => {
-                    let text = format!("{} is not accepted: it can only restrict", output::path(&source.path));
-                    Finding::missing("configuration", text, TRUST)
-                }
-                (None, Some(path)) => {
-                    let path = output::path(path);
-                    let hint = format!("`ls -l {}` shows its owner", output::quote(&path));
-                    Finding::missing("configuration", format!("{path} is ignored: another user owns it"), hint)
-                }
-                (None, None) => {
-                    let rules = count(permissions.rules.len() as u64, "rule");
-                    Finding::ok("configuration", format!("{rules} in force"))
-                }
-            }
-        }
-    });
-    findings.push(match McpFiles::read(Some(Path::new("."))) {
-        Err(failure) => Finding::wrong("MCP servers", &failure),
-        Ok(files) => match files.proposed().next() {
-            Some(file) => {
-                let text = format!("{} is not accepted: its servers do not start", output::path(&file.path));
-                Finding::missing("MCP servers", text, TRUST)
-            }
-            None => Finding::ok("MCP servers", format!("{} configured", files.servers.len())),
-        },
-    });
-    findings
-}
-
 /// Looks for the keys of providers in the environment and in the user's file. Their values are not shown.
 fn keys() -> Finding {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -315,14 +294,16 @@ fn keys() -> Finding {
 
 /// Looks at the store of this directory.
 async fn store() -> Finding {
+    let directory = sessions::store_directory();
     let path = DEFAULT_STORE.strip_prefix("sqlite:").unwrap_or(DEFAULT_STORE);
-    if !Path::new(path).exists() {
+    // A link that leads nowhere is something that a command would stumble over.
+    if directory.join(path).symlink_metadata().is_err() {
         return Finding::ok("store", "none here yet; `rath run` makes one");
     }
     let looked = async {
         let store = sessions::open(DEFAULT_STORE, Create::Never).await?;
         let (listed, unlisted) = (store.list().await?, store.unlisted().await?);
-        let report = Gc::new().dry_run().run(&store, &[], Path::new(".")).await?;
+        let report = Gc::new().dry_run().run(&store, &[], &directory).await?;
         Ok::<_, Failure>((listed, unlisted.len(), report))
     };
     match looked.await {

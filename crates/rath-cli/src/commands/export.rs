@@ -13,13 +13,13 @@ use rath::{BundleFiles, LeftOut, LeftOutReason, Policy, Sandbox, Session};
 use crate::configuration::Permissions;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
-use crate::sessions::{self, SessionArg};
+use crate::sessions::{self, SessionAtArg};
 
 /// Write a session to a file, in one of several formats
 #[derive(clap::Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    session: SessionArg,
+    session: SessionAtArg,
     /// The format
     #[arg(long = "as", value_name = "FORMAT", default_value = "graph")]
     format: ExportFormat,

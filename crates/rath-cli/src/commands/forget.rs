@@ -5,8 +5,8 @@ use rath::record::draw::{count, one_line};
 use rath::store::Erased;
 use rath::{BranchId, Store};
 
-use crate::output::{self, CommandResult, Exit};
-use crate::sessions::{self, Source, StoredSessionArg};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{self, NamedStep, Source, StepArg};
 
 /// Remove the text and files of a step for good; the step itself stays
 ///
@@ -14,19 +14,24 @@ use crate::sessions::{self, Source, StoredSessionArg};
 /// in those of forks stay as they are, and are named. Other steps that repeat a text keep it: the arguments of a call and its
 /// result are two steps.
 #[derive(clap::Args)]
-#[command(allow_missing_positional = true)]
 pub(crate) struct ForgetArgs {
     #[command(flatten)]
-    session: StoredSessionArg,
-    /// The step, as for `show`
-    step: String,
+    step: StepArg,
 }
 
 pub(crate) async fn run(args: &ForgetArgs) -> CommandResult {
-    let loaded = args.session.read().await?;
+    let NamedStep { loaded, step, .. } = args.step.read().await?;
+    let (store, listed) = match &loaded.source {
+        Source::Store(store, listed, _) => (store, listed),
+        Source::File(path, _) => return Err(sessions::needs_store(path, args.step.store())),
+    };
     loaded.warn();
-    let step = loaded.find_step(&args.step)?.id();
-    let Source::Store(store, listed, _) = &loaded.source else { return Ok(Exit::Success) };
+    // All of a session is never meant by a name that happens to fit.
+    let Some(step) = step.map(|step| step.id()) else {
+        let hint = format!("{} lists the steps", loaded.command("log", " -v"));
+        let message = format!("wanted a step, found the session {}", loaded.name());
+        return Err(Failure::new(message, hint).with_exit(Exit::Usage));
+    };
     let report = store.forget(listed.branch, step).await.map_err(sessions::explain_held)?;
     let removed: Vec<_> =
         report.directories.iter().flat_map(|files| &files.removed).map(|path| one_line(path)).collect();
@@ -43,7 +48,7 @@ pub(crate) async fn run(args: &ForgetArgs) -> CommandResult {
         false => "still there",
     };
     output::message!("the text of step {} is {what}{files}", output::short(&step));
-    explain(&report, store, listed.branch, &args.session.option());
+    explain(&report, store, listed.branch, loaded.option());
     Ok(if report.is_complete() { Exit::Success } else { Exit::Failure })
 }
 

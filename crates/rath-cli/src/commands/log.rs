@@ -15,7 +15,7 @@ use self::line::{EntryLine, cut_row};
 use crate::json::StepJson;
 use crate::output::pager::PagerArg;
 use crate::output::{self, BRANCH, CommandResult};
-use crate::sessions::{SessionArg, Source};
+use crate::sessions::{SessionAtArg, Source};
 use crate::unwritten::{self, UnwrittenFiles};
 
 /// Show what happened in a session, newest first
@@ -25,7 +25,7 @@ use crate::unwritten::{self, UnwrittenFiles};
 #[derive(clap::Args)]
 pub(crate) struct LogArgs {
     #[command(flatten)]
-    session: SessionArg,
+    session: SessionAtArg,
     /// Show every step on a line of its own
     #[arg(short, long)]
     verbose: bool,

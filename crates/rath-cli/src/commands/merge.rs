@@ -65,6 +65,10 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     let (loaded, names) = (&ours, (ours.name(), theirs.name()));
     let (ours, theirs) = (&ours.session, &theirs.session);
     let compared = ours.compare(theirs);
+    let is_same = compared.ours.is_empty() && compared.theirs.is_empty();
+    if let (true, MergeStrategy::Ancestor, Source::Store(..)) = (is_same, args.strategy, &loaded.source) {
+        return print_same(args, loaded);
+    }
     if !args.json {
         let new = |name: &str, steps: usize| format!("{} of {name}", count(steps as u64, "step"));
         let (ours, theirs) = (new(names.0, compared.ours.len()), new(names.1, compared.theirs.len()));
@@ -117,6 +121,23 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     if !args.json {
         directory.iter().for_each(|directory| output::message!("merged files are in {}", output::path(directory)));
         output::message!("{resume} continues it");
+    }
+    Ok(Exit::Success)
+}
+
+/// Prints the result of merging a session with itself, which is that session.
+fn print_same(args: &MergeArgs, loaded: &LoadedSession) -> CommandResult {
+    let session = &loaded.session;
+    let head = session.head().map(|step| step.id());
+    if args.json {
+        let json = json!({
+            "session": session.id(), "head": head, "shared": head, "ours": 0, "theirs": 0, "tree": session.tree(),
+            "directory": null, "conflicts": session.conflicts(),
+        });
+        output::data(|out| output::json_line(out, &json))?;
+    } else {
+        output::message!("both are the same: there is nothing to merge");
+        output::text(|out| writeln!(out, "{}", loaded.name()))?;
     }
     Ok(Exit::Success)
 }

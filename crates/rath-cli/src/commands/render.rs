@@ -6,16 +6,15 @@ use rath::provider::{Anthropic, OpenAi, Provider, Request};
 use rath::record::{Record, Step};
 
 use crate::output::{self, CommandResult, Failure};
-use crate::sessions::{LoadedSession, SessionArg};
+use crate::sessions::{LoadedSession, StepArg};
 
 /// Show the request that a model was sent, or would be sent
+///
+/// The step is the answer whose request is shown, or else the newest answer; with --to, the last step of the request.
 #[derive(clap::Args)]
 pub(crate) struct RenderArgs {
     #[command(flatten)]
-    session: SessionArg,
-    /// The step, as for `show`: the answer whose request is shown (default: the newest answer); with --to, the last
-    /// step of the request (default: head)
-    step: Option<String>,
+    step: StepArg,
     /// The model that would be asked: openai:NAME or anthropic:NAME
     #[arg(long, value_name = "MODEL", value_parser = RenderTarget::parse)]
     to: Option<RenderTarget>,
@@ -39,18 +38,16 @@ impl RenderTarget {
 }
 
 pub(crate) async fn run(args: &RenderArgs) -> CommandResult {
-    let loaded = args.session.read().await?;
+    let named = args.step.read().await?;
+    let loaded = &named.loaded;
     let exit = loaded.warn();
-    let step = match (&args.step, &args.to) {
-        (Some(step), _) => loaded.find_step(step)?,
+    let step = match (&named.step, &args.to) {
+        (Some(step), _) => step,
         (None, Some(_)) => loaded.find_step("head")?,
-        (None, None) => newest_answer(&loaded)?,
+        (None, None) => newest_answer(loaded)?,
     };
     let request = match &args.to {
-        None => {
-            let typed = args.step.as_ref().map(|step| format!(" {}", output::quote(step))).unwrap_or_default();
-            loaded.sent_request(step, &typed)?
-        }
+        None => loaded.sent_request(step, &named.typed)?,
         Some(RenderTarget(provider)) => {
             let session = Session::resume(Record::at(step.clone()));
             let request = provider.request(&session)?;

@@ -16,7 +16,7 @@ use crate::agent::{self, AgentArgs};
 use crate::configuration::Permissions;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
-use crate::sessions::{LoadedSession, SessionArg, Source};
+use crate::sessions::{LoadedSession, SessionAtArg, Source};
 use crate::signals;
 use crate::strictness::Strictness;
 
@@ -29,7 +29,7 @@ use crate::strictness::Strictness;
 #[derive(clap::Args)]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
-    session: SessionArg,
+    session: SessionAtArg,
     /// Make the recorded calls again, in a new directory with the recorded files, and compare
     #[arg(long, conflicts_with = "from")]
     tools: bool,

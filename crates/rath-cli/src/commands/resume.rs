@@ -10,14 +10,15 @@ use crate::sessions::StoredSessionArg;
 
 /// Continue a session in the store
 ///
-/// What changed since the last turn is told first: files that you changed, the tools, the model or the prompt of the agent.
+/// Changes since the last turn are told first: files that you changed, the tools, the model or the prompt of the agent.
 /// If steps or the directory of the session are missing, it continues only with --anyway. A session that
 /// others made has to be adopted first: see `rath adopt`.
 #[derive(clap::Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     session: StoredSessionArg,
-    /// The next prompt; `-` reads it from stdin. Default: finish the turn that was interrupted
+    /// The next prompt; `-` reads it from stdin. Default: finish the turn that was interrupted. Without a session, a prompt of
+    /// several words is for the newest one
     prompt: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
@@ -34,17 +35,14 @@ pub(crate) struct ResumeArgs {
 }
 
 pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
-    let stored = args.session.find().await.map_err(|failure| match args.prompt {
-        None => args.session.explain_prompt(failure),
-        Some(_) => failure,
-    })?;
+    let (stored, prompt) = args.session.find_with(args.prompt.as_deref()).await?;
     let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
     let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
     let example = |session: &Session| {
         let options = args.agent.options_for(Some(session));
         format!("`rath resume {} 'Go on.'{options}{}{flags}` continues it", stored.branch.short(), stored.option)
     };
-    if args.prompt.is_none() {
+    if prompt.is_none() {
         // Before anything else is said.
         let session = stored.store.read(stored.branch).await?.session;
         if session.next() == Next::Done && !session.is_guest() && session.forgotten_place().is_none() {
@@ -54,7 +52,6 @@ pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
     }
     let mode = if args.fork { ResumeMode::Fork } else { ResumeMode::SameBranch };
     let on_difference = if args.anyway { OnDifference::Continue } else { OnDifference::Refuse };
-    let prompt = args.prompt.as_deref();
     let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
     let example = example(&session);
     agent::push_prompt(&mut session, prompt, &args.images, &example)?;

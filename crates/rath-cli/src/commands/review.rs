@@ -271,10 +271,10 @@ impl WaitingCall {
     /// Returns the call, unless it is decided.
     fn new(session: &Session, pending: PendingCall) -> Option<WaitingCall> {
         let state = match pending.progress {
-            Progress::New | Progress::Held => "not begun",
-            Progress::Unknown | Progress::HeldUnknown => "in doubt",
+            Progress::New | Progress::Held => "waiting",
+            Progress::Unknown | Progress::HeldUnknown => "interrupted",
             // The decisions of its author are not in force.
-            _ if session.is_guest() => "not begun",
+            _ if session.is_guest() => "waiting",
             _ => return None,
         };
         let since = since(session, &pending);

@@ -11,18 +11,15 @@ use serde_json::{Map, Value};
 use crate::json::{StepJson, text_payloads};
 use crate::output::pager::PagerArg;
 use crate::output::{self, BRANCH, CommandResult, patch};
-use crate::sessions::{LoadedSession, SessionArg};
+use crate::sessions::{LoadedSession, StepArg};
 
 /// Show one step in full
 ///
-/// For a step that changed files, the changed lines are shown too.
+/// For a step that changed files, the changed lines are shown too. Without a step it is the newest one.
 #[derive(clap::Args)]
-#[command(allow_missing_positional = true)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    session: SessionArg,
-    /// The step: the first digits of its id, a branch for its newest step, or `head` for the newest step of all
-    step: String,
+    step: StepArg,
     /// Print the request that the answer came from, byte for byte as it was sent
     #[arg(long, conflicts_with = "json")]
     as_sent: bool,
@@ -34,17 +31,17 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
-    let loaded = args.session.read().await?;
+    let named = args.step.read().await?;
+    let (loaded, step) = (&named.loaded, named.step_or_head()?);
     let exit = loaded.warn();
     let names = BranchNames::new(&loaded.lineage);
-    let step = loaded.find_step(&args.step)?;
     if args.as_sent {
-        let request = loaded.sent_request(step, &format!(" {}", output::quote(&args.step)))?;
+        let request = loaded.sent_request(step, &named.typed)?;
         output::data(|out| out.write_all(request.body()))?;
     } else if args.json {
         output::data(|out| output::json_line(out, &StepJson::new(step, Some(&names))))?;
     } else {
-        let changes = changes(&loaded, step).await;
+        let changes = changes(loaded, step).await;
         args.pager.text(|out| {
             print(out, step, &names)?;
             changes.iter().try_for_each(|changes| {
@@ -79,7 +76,7 @@ async fn changes(loaded: &LoadedSession, step: &Step) -> Option<String> {
 pub(super) fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
-    writeln!(out, "kind     {}", one_line(step.chunk().kind()))?;
+    writeln!(out, "kind     {}", kind(step.chunk()))?;
     writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.display_name(step), stamp.branch)?;
     for parent in step.parents() {
         let missing = if parent.step().is_none() { " (missing)" } else { "" };
@@ -102,13 +99,34 @@ pub(super) fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io
             writeln!(out, "request  {request}")?;
         }
         if let Some(facts) = &answer.facts {
-            writeln!(out, "facts    {}", facts.as_str())?;
+            writeln!(out, "facts    {}", one_line(&describe_facts(facts.as_str())))?;
         }
         if answer.finish != Finish::Stop {
             writeln!(out, "finish   {}", draw::finish_text(answer.finish))?;
         }
     }
     writeln!(out, "\n{}", printable(&body(step)))
+}
+
+/// Returns the kind of a step in the words of a user; the JSON of a step has the name that is stored.
+fn kind(chunk: &Chunk) -> String {
+    match chunk {
+        Chunk::Observed(it) if it.effects.is_empty() => "files recorded".to_owned(),
+        Chunk::Observed(_) => "files changed".to_owned(),
+        Chunk::Placed(_) => "sandbox".to_owned(),
+        other => one_line(other.kind()),
+    }
+}
+
+/// Describes the facts that a provider gave with an answer: those that hold by their name, others with their value.
+fn describe_facts(json: &str) -> String {
+    let Ok(facts) = serde_json::from_str::<Map<String, Value>>(json) else { return json.to_owned() };
+    let facts = facts.iter().map(|(name, value)| match value {
+        Value::Bool(true) => name.replace('_', " "),
+        Value::String(text) => format!("{}: {text}", name.replace('_', " ")),
+        value => format!("{}: {value}", name.replace('_', " ")),
+    });
+    facts.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a line for each image.

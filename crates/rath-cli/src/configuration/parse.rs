@@ -8,7 +8,7 @@ use rath::record::draw::one_line;
 use toml_edit::{Document, Item, TableLike, TomlError};
 
 use super::profiles::{AgentProfile, ModelProfile, section, text, unknown};
-use super::settings::Setting;
+use super::settings::{IgnoredValue, Setting};
 use crate::budgets::BudgetLimit;
 use crate::output::{self, Exit, Failure};
 use crate::retention::GcRules;
@@ -33,6 +33,26 @@ pub(super) struct ConfigContent {
     pub(super) gc: Option<GcRules>,
     /// The other values, each with its line.
     pub(super) settings: Vec<(usize, Setting)>,
+}
+
+impl ConfigContent {
+    /// Describes the values of a project's file, each by its name and its value.
+    pub(super) fn describe(&self) -> Vec<(String, String)> {
+        let settings = self.settings.iter().map(|(_, setting)| {
+            let IgnoredValue { name, value } = setting.describe();
+            (name, value)
+        });
+        let permissions = self.sections.iter().flat_map(|section| {
+            let mode = section.mode.map(|mode| ("mode".to_owned(), mode.name().to_owned()));
+            let rules = section.rules.iter().map(|rule| {
+                let rule = rule.to_string();
+                let (permission, rule) = rule.split_once(' ').unwrap_or((&rule, ""));
+                (permission.to_owned(), rule.to_owned())
+            });
+            mode.into_iter().chain(rules)
+        });
+        settings.chain(permissions).collect()
+    }
 }
 
 /// The reason why a value is wrong, and its place in the text.
@@ -76,6 +96,23 @@ pub(super) fn parse(path: &Path, content: &str) -> Result<ConfigContent, Failure
     Ok(parsed)
 }
 
+/// Returns the reason why a name is wrong, with the right place for what other programs call so.
+fn unknown_name(name: &str) -> String {
+    let place = match name {
+        "profiles" | "profile" => "models have names in `models`, and agents in `agents`",
+        "providers" | "provider" => "a server with its key is a section of `models`",
+        "mcp" | "mcpServers" | "mcp_servers" => {
+            "MCP servers are in mcp.json beside config.toml, or in a project's .mcp.json"
+        }
+        "retention" => "the rules of `rath gc` are in `gc`",
+        "tools" | "turns" | "system" => "it is a member of a section of `agents`",
+        "key" | "keys" | "base_url" | "options" => "it is a member of a section of `models`",
+        "mode" | "allow" | "ask" | "deny" => "it is a member of `permissions`",
+        _ => return format!("unknown name `{name}`; known: {KNOWN_NAMES}"),
+    };
+    format!("unknown name `{name}`: {place}")
+}
+
 type SettingsAt = Vec<(Option<Range<usize>>, Setting)>;
 
 /// Reads one member of the file. Permissions and the rules of `rath gc` are added to `parsed`, all else is returned.
@@ -94,7 +131,7 @@ fn parse_member(path: &Path, name: &str, item: &Item, parsed: &mut ConfigContent
             return one(Setting::Context(item.as_bool().ok_or_else(not_bool)?));
         }
         "models" | "agents" | "budget" | "permissions" | "projects" | "gc" => section_of(name, item)?,
-        other => return Err(WrongValue::at(None, format!("unknown name `{other}`; known: {KNOWN_NAMES}"))),
+        other => return Err(WrongValue::at(None, unknown_name(other))),
     }
     let table = section(item)?;
     let mut values = Vec::new();

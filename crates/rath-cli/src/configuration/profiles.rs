@@ -30,6 +30,8 @@ pub(crate) struct ModelProfile {
 pub(crate) enum KeySource {
     Variable(String),
     File(PathBuf),
+    /// A name in the keyring of the desktop, which the program `secret-tool` reads.
+    Keyring(String),
 }
 
 /// An agent with its prompt and its tools.
@@ -90,11 +92,18 @@ impl fmt::Display for ModelProfile {
 }
 
 impl KeySource {
-    /// Reads the name of a variable, or the path of a file beside the configuration or in the home directory.
+    /// Reads the name of a variable or of a key in the keyring, or the path of a file beside the configuration or in the home directory.
     fn parse(configuration: &Path, text: &str) -> Result<Self, String> {
         let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         if !text.is_empty() && text.chars().all(is_name) {
             return Ok(KeySource::Variable(text.to_owned()));
+        }
+        if let Some(name) = text.strip_prefix("keyring:") {
+            let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            return match !name.is_empty() && name.chars().all(is_name) && !name.starts_with('-') {
+                true => Ok(KeySource::Keyring(name.to_owned())),
+                false => Err("a name after `keyring:` has letters, digits, `-`, `_` and `.`".to_owned()),
+            };
         }
         if let Some(rest) = text.strip_prefix("~/") {
             return Ok(KeySource::File(std::env::home_dir().unwrap_or_default().join(rest)));
@@ -103,7 +112,8 @@ impl KeySource {
             return Ok(KeySource::File(configuration.parent().unwrap_or(Path::new("/")).join(text)));
         }
         // The text is not repeated: it may be a key.
-        Err("`key` is the name of a variable, such as `MY_KEY`, or the path of a file, never the key itself".to_owned())
+        let places = "the name of a variable, such as `MY_KEY`, the path of a file, or `keyring:NAME`";
+        Err(format!("`key` is {places}, never the key itself"))
     }
 }
 
@@ -112,6 +122,7 @@ impl fmt::Display for KeySource {
         match self {
             KeySource::Variable(name) => f.write_str(name),
             KeySource::File(path) => f.write_str(&output::home_path(path)),
+            KeySource::Keyring(name) => write!(f, "keyring:{name}"),
         }
     }
 }

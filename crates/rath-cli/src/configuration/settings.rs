@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rath::policy::Mode;
 
 use super::parse::{ConfigContent, parse, wrong};
-use super::profiles::{AgentProfile, ModelProfile};
+use super::profiles::{AgentProfile, KeySource, ModelProfile};
 use super::trust::TrustedFiles;
 use super::{PROJECT_FILE, ProjectFiles, read_file, trust_command, user_file};
 use crate::budgets::BudgetLimit;
@@ -70,8 +70,15 @@ pub(crate) struct Settings {
     pub(crate) budget: Vec<Sourced<BudgetLimit>>,
     pub(crate) models: BTreeMap<String, Sourced<ModelProfile>>,
     pub(crate) agents: BTreeMap<String, Sourced<AgentProfile>>,
-    /// The values of a project that are not in force, each as a name.
-    pub(crate) ignored: Vec<Sourced<String>>,
+    /// The values of a project that are not in force.
+    pub(crate) ignored: Vec<Sourced<IgnoredValue>>,
+}
+
+/// A value of a project that is not in force: what the user reads before they accept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IgnoredValue {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 const MODEL_VARIABLE: &str = "RATH_MODEL";
@@ -98,9 +105,11 @@ impl Settings {
         for (path, text) in files {
             let text = text?;
             let is_trusted = trusted.has(&path, &text);
-            settings.add_file(&path, parse(&path, &text)?, |settings, setting| {
-                is_trusted || settings.only_restricts(setting)
-            });
+            let content = parse(&path, &text)?;
+            if content.settings.iter().any(|(_, setting)| setting.names_keyring()) {
+                return Err(only_for_users(&path, "keyring:"));
+            }
+            settings.add_file(&path, content, |settings, setting| is_trusted || settings.only_restricts(setting));
         }
         settings.add_environment()?;
         Ok(settings)
@@ -111,7 +120,7 @@ impl Settings {
             let source = ValueSource::File { path: path.to_owned(), line };
             match is_in_force(self, &setting) {
                 true => self.set(setting, source),
-                false => self.ignored.push(Sourced { value: setting.name(), source }),
+                false => self.ignored.push(Sourced { value: setting.describe(), source }),
             }
         }
     }
@@ -212,13 +221,30 @@ impl Settings {
     pub(crate) fn warn_of_ignored(&self) {
         let files: Vec<&Path> = self.ignored_files().collect();
         let Some(path) = files.first() else { return };
-        let names: Vec<_> = self.ignored.iter().map(|ignored| format!("`{}`", ignored.value)).collect();
+        let names: Vec<_> = self.ignored.iter().map(|ignored| format!("`{}`", ignored.value.name)).collect();
         let (path, names, command) = (output::path(path), names.join(", "), trust_command(files.iter().copied()));
         output::note(&format!("{path} sets {names}, not in force; `{command}` accepts the file"));
     }
 }
 
 impl Setting {
+    /// Describes the value to a user who has not accepted it.
+    pub(super) fn describe(&self) -> IgnoredValue {
+        let value = match self {
+            Setting::Model(text) | Setting::Sandbox(text) | Setting::Memory(text) => text.clone(),
+            Setting::Context(is_told) => is_told.to_string(),
+            Setting::Budget(limit) => limit.to_string(),
+            Setting::ModelProfile(_, model) => model.to_string(),
+            Setting::AgentProfile(_, agent) => agent.to_string(),
+        };
+        IgnoredValue { name: self.name(), value }
+    }
+
+    /// Returns true if the value names a key in the keyring, which is never a project's.
+    fn names_keyring(&self) -> bool {
+        matches!(self, Setting::ModelProfile(_, ModelProfile { key: Some(KeySource::Keyring(_)), .. }))
+    }
+
     /// Returns the name of the value in a file.
     fn name(&self) -> String {
         match self {

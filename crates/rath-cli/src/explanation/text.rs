@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 
 use rath::StepId;
+use rath::chunk::PROJECT_CONTEXT;
 use rath::record::SHORT_ID_DIGITS;
 use rath::record::draw::{count, describe_effect, one_line, preview, shorten};
 
 use super::{CallOfStep, ExplainedTurn, Explanation};
 use crate::output::{self, BRANCH};
 
-/// The columns of a terminal that lines fit in. Paths, addresses and digests are longer if they have to be: they are copied.
-const COLUMNS: usize = 80;
 /// The columns before the text of a line that begins with a step: two spaces, the id, a space.
 const STEP_COLUMNS: usize = 2 + SHORT_ID_DIGITS + 1;
 /// The number of messages that the explanation of a turn lists.
@@ -116,10 +115,15 @@ impl Explanation {
         for memory in &self.memory {
             let text = memory.text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
             let seen = if memory.is_seen { ", seen by the model" } else { "" };
-            let (notes, uri) = (count(memory.notes as u64, "note"), preview(&memory.memory));
+            let notes = count(memory.notes as u64, "note");
+            // What the project says is recalled like the notes of a memory.
+            let source = match &*memory.memory {
+                PROJECT_CONTEXT => "the files of the project".to_owned(),
+                uri => preview(uri),
+            };
             let line = fitting(&format!("{}{text}", memory.operation), STEP_COLUMNS);
             writeln!(out, "  {} {line}", output::short(&memory.step))?;
-            writeln!(out, "    {notes} in {uri}{seen}")?;
+            writeln!(out, "    {notes} in {source}{seen}")?;
         }
         if !self.compression.is_empty() {
             writeln!(out, "replaced by summaries:")?;
@@ -180,9 +184,10 @@ fn print_call(out: &mut dyn Write, call: &CallOfStep) -> io::Result<()> {
     call.decided_by.iter().try_for_each(|person| writeln!(out, "decided by: {}", preview(person)))
 }
 
-/// Shortens a text to the end of a line that begins with so many columns.
+/// Shortens a text to the end of a line of the terminal that begins with so many columns. Paths, addresses and digests are not
+/// shortened: they are copied.
 fn fitting(text: &str, columns_before: usize) -> String {
-    shorten(text, COLUMNS.saturating_sub(columns_before).max(MIN_TEXT_COLUMNS))
+    shorten(text, output::columns().saturating_sub(columns_before).max(MIN_TEXT_COLUMNS))
 }
 
 /// Prints all items of a list. The lines after the first one are indented.
@@ -190,7 +195,7 @@ fn print_list(out: &mut dyn Write, begin: &str, items: &[String]) -> io::Result<
     let mut line = begin.to_owned();
     for (nth, item) in items.iter().enumerate() {
         let separator = if nth + 1 < items.len() { "," } else { "" };
-        if line.chars().count() + item.chars().count() + separator.len() > COLUMNS && nth > 0 {
+        if line.chars().count() + item.chars().count() + separator.len() > output::columns() && nth > 0 {
             writeln!(out, "{}", line.trim_end())?;
             line = "      ".to_owned();
         }

@@ -231,7 +231,7 @@ fn a_bundle_carries_a_session_and_its_files_to_another_machine() {
                 ID  tool result: call_1_1 ok ~d/x.txt ~n.txt  [agent]
                   call: shell {"command":"sed -i s/two/TWO/ n.txt; chmod +x d/x.txt"}
                   by: agent
-                  asked for in step: ID
+                  answer: ID
                 ! no sandbox: tools start in copies of the recorded files and can do anything you can
                 ! tested 5 versions of the files in 3 runs
                 exit 0

@@ -261,3 +261,38 @@ fn the_picture_in_the_documentation_shows_the_demo() {
     let hint = "UPDATE_EXPECT=1 writes docs/demo.svg anew";
     assert_eq!(rows(&there), rows(&new), "{hint}");
 }
+
+/// Replaces what differs from one demo to the next: ids, and ages.
+fn without_ids_and_ages(text: &str) -> String {
+    let ids = regex::Regex::new(r"\b[0-9a-f]{8,16}\b").expect("a pattern");
+    let ages = regex::Regex::new(r"\b(now|[0-9]+m ago) +").expect("a pattern");
+    ages.replace_all(&ids.replace_all(text, "ID"), "now ").into_owned()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_readme_shows_what_the_commands_print_after_the_demo() {
+    let folder = rath_test_support::temp_dir();
+    printed(demo(folder.path(), &[]));
+    let readme = include_str!("../../../../README.md");
+    let blocks = readme.split("```text\n$ ").skip(1).map(|rest| rest.split_once("```").expect("the end of a block").0);
+    let mut compared = 0;
+    for block in blocks {
+        let (command, shown) = block.split_once('\n').expect("a command");
+        // A conversation is typed, and asks a model.
+        if command.contains("--model") {
+            continue;
+        }
+        let mut shell = rath_test_support::program("sh");
+        shell.args(["-c", &format!("{command} 2>&1")]).current_dir(folder.path().join("rath-demo"));
+        let printed = printed_by(shell.env("PATH", path_with_program()));
+        assert_eq!(without_ids_and_ages(&printed), without_ids_and_ages(shown), "$ {command}");
+        compared += 1;
+    }
+    assert_eq!(compared, 4);
+}
+
+/// Returns what a command printed, however it ended.
+fn printed_by(command: &mut Command) -> String {
+    String::from_utf8(command.output().expect("sh runs").stdout).expect("UTF-8")
+}

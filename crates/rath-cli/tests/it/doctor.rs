@@ -95,3 +95,98 @@ fn doctor_says_what_is_wrong_and_changes_nothing() {
         assert!(is_part || line.starts_with("         "), "{text}");
     }
 }
+
+/// A part that `rath doctor` calls ok works, and one that it calls wrong ends a run.
+#[test]
+fn doctor_calls_nothing_ok_that_a_run_fails_for() {
+    struct Row {
+        /// A file, and its content.
+        file: (&'static str, &'static str),
+        variable: (&'static str, &'static str),
+        part: &'static str,
+        state: &'static str,
+        options: &'static [&'static str],
+    }
+    let row = |file, variable, part, state, options| Row { file, variable, part, state, options };
+    const NONE: (&str, &str) = ("", "");
+    const CONFIG: &str = "home/.config/rath/config.toml";
+    let rows = [
+        row(NONE, ("RATH_MODE", "wild"), "configuration", "wrong", &[]),
+        row(NONE, ("RATH_BUDGET", "lots"), "configuration", "wrong", &[]),
+        row(NONE, ("RATH_CONTEXT", "maybe"), "configuration", "wrong", &[]),
+        row(NONE, ("RATH_MODEL", "nope"), "model", "wrong", &[]),
+        row(NONE, ("RATH_MODEL", "script:none.jsonl"), "model", "wrong", &[]),
+        row(NONE, ("RATH_MODEL", "openai:gpt-5"), "model", "wrong", &[]),
+        row(NONE, ("RATH_MODEL", ""), "model", "missing", &[]),
+        row(NONE, ("RATH_SANDBOX", "dcoker:x"), "directory", "wrong", &[]),
+        row(NONE, ("RATH_SANDBOX", "isolated:none"), "directory", "wrong", &[]),
+        row(NONE, ("RATH_MEMORY", "notes"), "memory", "wrong", &[]),
+        row(NONE, ("RATH_MEMORY", "local:notes"), "memory", "wrong", &[]),
+        row(("app/.rath/memory/notes.db", "no notes"), ("RATH_MEMORY", "local:.rath/memory"), "memory", "wrong", &[]),
+        row((CONFIG, "modle = \"x\"\n"), NONE, "configuration", "wrong", &[]),
+        row((CONFIG, "[gc]\nolder = 3\n"), NONE, "configuration", "wrong", &[]),
+        row((CONFIG, "model = \"fast\"\n"), ("RATH_MODEL", ""), "model", "wrong", &[]),
+        row(
+            (
+                CONFIG,
+                "[models.fast]\nmodel = \"openai:m\"\nbase_url = \"http://127.0.0.1:1/\"\nkey = \"NO_SUCH_KEY\"\n",
+            ),
+            NONE,
+            "models",
+            "missing",
+            &["--model", "fast"],
+        ),
+        row(
+            (CONFIG, "[agents.critic]\nmodel = \"nope\"\n"),
+            ("RATH_MODEL", ""),
+            "agents",
+            "missing",
+            &["--agent", "critic"],
+        ),
+        row(("app/rath.toml", "model = \"openai:gpt-5\"\n"), ("RATH_MODEL", ""), "configuration", "missing", &[]),
+        row(("app/rath.toml", "[models.x]\n"), NONE, "configuration", "wrong", &[]),
+        row(("home/.config/rath/mcp.json", "{"), NONE, "MCP servers", "wrong", &[]),
+        row(("app/.rath/rath.db", "no database"), NONE, "store", "wrong", &[]),
+    ];
+    for row in rows {
+        let place = crate::permissions::Place::new("{\"text\": \"Done.\"}\n");
+        let script = format!("script:{}", place.path("script.jsonl").display());
+        if !row.file.0.is_empty() {
+            place.write(row.file.0, row.file.1);
+        }
+        let run = |args: &[&str]| {
+            let mut command = place.command("app", args);
+            for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"] {
+                command.env_remove(name);
+            }
+            command.env("RATH_MODEL", &script);
+            if !row.variable.0.is_empty() {
+                command.env(row.variable.0, row.variable.1);
+            }
+            command.output().expect("rath runs")
+        };
+        let name = format!("{:?} {:?}", row.file, row.variable);
+        let found = run(&["doctor", "--json"]);
+        let lines = String::from_utf8(found.stdout).expect("UTF-8");
+        let findings: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let finding = findings.iter().rfind(|finding| finding["part"] == row.part).expect("a part");
+        assert_eq!(finding["state"], row.state, "{name}: {finding}");
+        let is_wrong = findings.iter().any(|finding| finding["state"] == "wrong");
+        assert_eq!(found.status.code(), Some(i32::from(is_wrong)), "{name}: {lines}");
+        let output = run(&[&["run", "Go."], row.options].concat());
+        assert!(!output.status.success(), "{name}: a run works\n{lines}");
+    }
+}
+
+#[test]
+fn doctor_finds_the_store_above() {
+    let place = crate::permissions::Place::new("{\"text\": \"Done.\"}\n");
+    assert!(place.run_in("app", &["--sandbox", "none"]).status.success());
+    let store = |directory: &str| {
+        let output = place.rath(directory, &["doctor", "--json"]);
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        let line = lines.lines().find(|line| line.contains("\"part\":\"store\"")).expect("a store").to_owned();
+        serde_json::from_str::<Value>(&line).expect("JSON")["text"].clone()
+    };
+    assert_eq!((store("app"), store("app/below")), ("1 session".into(), "1 session".into()));
+}

@@ -18,7 +18,7 @@ fn file_of(fixture: &Fixture, session: &str) -> PathBuf {
 }
 
 /// Returns what `rath` says to people, and its exit code.
-fn told(fixture: &Fixture, args: &[&str]) -> (i32, String) {
+fn described(fixture: &Fixture, args: &[&str]) -> (i32, String) {
     let output = fixture.rath(args);
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.code().expect("an exit code"), text)
@@ -58,14 +58,14 @@ fn versions_that_a_renamed_or_moved_session_names_stay() {
         let (code, text) = gc(&fixture, &["--delete", &two]);
         assert!(code == 0 && text.contains("1 session file is not listed"), "{code} {text}");
         for args in [&["ls"][..], &["ls", "--json"]] {
-            let (code, text) = told(&fixture, args);
+            let (code, text) = described(&fixture, args);
             assert!(code == 3 && text.matches("1 session file is not listed").count() == 1, "{code} {text}");
         }
-        let (code, text) = told(&fixture, &["verify"]);
+        let (code, text) = described(&fixture, &["verify"]);
         assert!(code == 3 && text.contains(&format!("holds session {one}; `mv -n ")), "{code} {text}");
         paste_move(&fixture, &text);
         assert_eq!(stored(&fixture, &one), "one\n");
-        assert_eq!(told(&fixture, &["verify"]).0, 0);
+        assert_eq!(described(&fixture, &["verify"]).0, 0);
         assert_eq!(fixture.code(&["ls"]), 0);
         gc(&fixture, &["--all"]);
         assert_eq!(versions(&fixture), 0);
@@ -78,13 +78,13 @@ fn versions_stay_while_a_copy_of_a_deleted_session_is_in_the_store() {
     let one = fixture.work(None, "One", "echo one > n.txt");
     let (file, copy) = (file_of(&fixture, &one), fixture.path(".rath/s/copy of one.jsonl"));
     fs::copy(&file, &copy).expect("copied");
-    let (code, text) = told(&fixture, &["verify"]);
+    let (code, text) = described(&fixture, &["verify"]);
     assert!(code == 3 && text.contains("copy of one.jsonl, remove it, or move it out of the store"), "{code} {text}");
     let before = versions(&fixture);
     let (code, text) = gc(&fixture, &["--all"]);
     assert!(code == 0 && text.contains("copy of one.jsonl"), "{code} {text}");
     assert_eq!(versions(&fixture), before);
-    let (_, text) = told(&fixture, &["verify"]);
+    let (_, text) = described(&fixture, &["verify"]);
     paste_move(&fixture, &text);
     assert_eq!(stored(&fixture, &one), "one\n");
 }
@@ -154,10 +154,10 @@ fn forgetting_a_step_names_the_file_that_still_has_it() {
     let one = fixture.work(None, "One", "echo one > n.txt");
     fs::copy(file_of(&fixture, &one), fixture.path(".rath/s/copy.jsonl")).expect("copied");
     let step = fixture.step(&one, "One");
-    let (code, text) = told(&fixture, &["forget", &one, &step]);
+    let (code, text) = described(&fixture, &["forget", &one, &step]);
     assert!(code == 1 && text.contains("copy.jsonl has the step, and is not in the list"), "{code} {text}");
     fs::remove_file(fixture.path(".rath/s/copy.jsonl")).expect("removed");
-    assert_eq!(told(&fixture, &["forget", &one, &step]).0, 0);
+    assert_eq!(described(&fixture, &["forget", &one, &step]).0, 0);
 }
 
 /// A directory in `.rath` with session files is a store also if no file has the name of its session.

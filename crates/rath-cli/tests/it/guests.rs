@@ -281,8 +281,8 @@ fn an_adopted_session_runs_where_the_user_said_and_its_calls_wait() {
             assert_eq!(waiting.status.code(), Some(4), "{arrival:?} {progress}: {error}");
             // It is not said of a call that its author began that it never ran.
             let (why, state) = match progress {
-                "started" => ("may have taken effect, and its end is unknown", "in doubt"),
-                _ => ("waiting for approval", "not begun"),
+                "started" => ("may have taken effect, and its end is unknown", "interrupted"),
+                _ => ("waiting for approval", "waiting"),
             };
             assert!(error.contains(why), "{arrival:?} {progress}: {error}");
             assert!(!project.join("PWNED").exists());

@@ -1,4 +1,5 @@
-//! The commands in the guide work: blocks that are marked "```sh test" are run, page by page, in an empty directory.
+//! The commands in the guide work: blocks that begin with "```sh test" are run, page by page, in an empty directory. There are no other
+//! blocks of shell: what cannot run here, such as on another machine, is a text.
 //!
 //! A block is run by `sh -e` where the block before it ended. `rath` is this program. A model of OpenAI is a server of this
 //! test, which gives the answers in the page's comment `<!-- answers .. -->`, in order, written like those of a script. An
@@ -7,7 +8,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -57,8 +58,8 @@ impl Page {
     fn run(self) {
         let folder = rath_test_support::temp_dir();
         let last_directory = folder.path().join("last-directory");
-        let mut directory = folder.path().join("empty");
-        std::fs::create_dir(&directory).expect("a directory");
+        let (mut directory, home) = (folder.path().join("empty"), folder.path().join("home"));
+        [&directory, &home].into_iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
         let unused = Arc::new(Mutex::new(self.answers.clone()));
         let url = serve(unused.clone());
         for block in &self.blocks {
@@ -67,7 +68,12 @@ impl Page {
             // What runs is shown, so that a failure names its command.
             let script = format!("set -x\ntrap 'pwd > \"$LAST_DIRECTORY\"' EXIT\n{block}");
             shell.args(["-e", "-c", &script]).current_dir(&directory).env("PATH", path_with_program());
-            shell.env("LAST_DIRECTORY", &last_directory).env("OPENAI_BASE_URL", &url).env("OPENAI_API_KEY", "sk-test");
+            shell
+                .env("HOME", &home)
+                .env("USER", "ann")
+                .env("LAST_DIRECTORY", &last_directory)
+                .env("OPENAI_BASE_URL", &url)
+                .env("OPENAI_API_KEY", "sk-test");
             let output = shell.output().expect("sh runs");
             let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success(), "{}: {block}\n{out}\n{err}", self.name);
@@ -131,13 +137,30 @@ fn answer_all(mut stream: TcpStream, answers: &Mutex<VecDeque<Value>>) {
     }
 }
 
-#[test]
-fn the_commands_in_the_guide_work() {
+/// Returns the paths of all pages.
+fn pages() -> impl Iterator<Item = PathBuf> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
     let entries = std::fs::read_dir(guide).expect("the guide");
     let pages = entries.map(|entry| entry.expect("an entry").path());
-    let pages = pages.filter(|path| path.extension().is_some_and(|it| it == "md")).map(|path| Page::read(&path));
-    let pages: Vec<_> = pages.filter(|page| !page.blocks.is_empty()).collect();
+    pages.filter(|path| path.extension().is_some_and(|it| it == "md"))
+}
+
+#[test]
+fn all_blocks_of_shell_are_run() {
+    let mut unmarked = String::new();
+    for path in pages() {
+        let text = std::fs::read_to_string(&path).expect("a page is text");
+        let is_shell = |line: &&str| ["```sh", "```bash", "```shell"].iter().any(|start| line.starts_with(start));
+        for line in text.lines().filter(is_shell).filter(|line| *line != BLOCK_START.trim_end()) {
+            unmarked.push_str(&format!("{}: {line}\n", path.display()));
+        }
+    }
+    assert!(unmarked.is_empty(), "write \"```sh test\", or \"```text\" for what cannot run here:\n{unmarked}");
+}
+
+#[test]
+fn the_commands_in_the_guide_work() {
+    let pages: Vec<_> = pages().map(|path| Page::read(&path)).filter(|page| !page.blocks.is_empty()).collect();
     assert!(pages.iter().any(|page| page.name == "getting-started.md"), "its commands are marked");
     pages.into_iter().for_each(Page::run);
 }

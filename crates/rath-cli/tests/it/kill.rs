@@ -32,7 +32,7 @@ struct KnownSession {
 }
 
 /// The end of a command.
-struct Ended {
+struct KilledRun {
     /// None if the command was killed.
     status: Option<ExitStatus>,
     out: String,
@@ -79,7 +79,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Runs a command. It is killed after `limit`.
-    fn run_for(&mut self, args: &[&str], limit: Option<Duration>) -> Ended {
+    fn run_for(&mut self, args: &[&str], limit: Option<Duration>) -> KilledRun {
         let [out, err] = ["out", "err"].map(|name| self.fixture.path(name));
         let mut command = self.fixture.command(args);
         self.server.connect(&mut command);
@@ -102,7 +102,7 @@ impl<'a> Trial<'a> {
             self.times.insert(args[0].to_owned(), begun.elapsed());
         }
         let read = |path| std::fs::read_to_string(path).expect("text");
-        Ended { status, out: read(out), err: read(err) }
+        KilledRun { status, out: read(out), err: read(err) }
     }
 
     /// Runs a command to its end, which has to be good.
@@ -111,7 +111,7 @@ impl<'a> Trial<'a> {
         let is_good = ended.status.is_some_and(|status| status.success());
         if !is_good {
             let log = args.get(1).map(|id| self.run_for(&["log", "-v", id], None).out).unwrap_or_default();
-            let Ended { status, out, err } = ended;
+            let KilledRun { status, out, err } = ended;
             panic!("{}: rath {}: {status:?}: {out}{err}{log}", self.describe(), args.join(" "));
         }
         ended.out
@@ -228,7 +228,7 @@ impl<'a> Trial<'a> {
         for line in open.lines() {
             let open: Value = serde_json::from_str(line).expect("JSON");
             let call = open["call"].as_str().expect("a call");
-            if open["state"] != "in doubt" {
+            if open["state"] != "interrupted" {
                 continue;
             }
             match self.chance.below(3) {

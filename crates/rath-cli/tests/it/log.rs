@@ -411,7 +411,7 @@ fn a_step_that_changed_files_is_shown_with_its_lines() {
         &fixture,
         &without_stamp(show_merged("sandbox:")),
         expect![[r#"
-        kind     placed
+        kind     sandbox
         parent   STEP1
 
         sandbox: local:FOLDER/work
@@ -532,7 +532,7 @@ fn the_newest_turn_is_explained() {
               STEP3 instructions: You are a careful assistant. Do what the user asks, wi…
                 tools: read_file, list_files, file_exists, search_files, write_file,
                   edit_file, apply_patch, shell, run_code, check, commit
-              STEP4 user: Please translate the second line of a.txt into German, and …
+              STEP4 user: Please translate the second line of a.txt into German, and gre…
               STEP5 assistant: I look first. calls read_file({"path":"a… (and the result)
               STEP6 assistant calls edit_file({"new":"zwei","old":"two",… (and 2 results)
               STEP7 assistant calls shell({"command":"echo four >> a.tx… (and the result)

@@ -63,6 +63,8 @@ mod moved;
 #[cfg(unix)]
 mod opensandbox;
 #[cfg(target_os = "linux")]
+mod output_schema;
+#[cfg(target_os = "linux")]
 mod outputs;
 #[cfg(unix)]
 mod permissions;
@@ -80,6 +82,8 @@ mod run_options;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod steps;
 mod stores;
 #[cfg(unix)]
 mod talk;
@@ -724,7 +728,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         ○  STEP7 main  tool started: call_2_1  [agent]
         ○  STEP8 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
         ○  STEP9 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-        ○  STEP10 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+        ○  STEP10 main  files recorded: 2e811714  [agent]
         ○  STEP11 main  sandbox: local:FOLDER/work
         ○  STEP12 main  user: What is here?
     "#]]

@@ -183,9 +183,9 @@ fn every_tool_answers() {
             ○  STEP4 main  tool started: call_1_1  [agent]
             ○  STEP2 main  assistant calls shell({"command":"echo one > a.txt; printf 'x\\ny\\n' > b.txt; ec…)  [agent]  (1982 in, 21 out)
             ○  STEP5 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  STEP6 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  STEP7 main  sandbox: local:FOLDER/work
-            ○  STEP8 main  user: Write two files, please
+            ○  STEP6 main  files recorded: STEP7  [agent]
+            ○  STEP8 main  sandbox: local:FOLDER/work
+            ○  STEP9 main  user: Write two files, please
 
             read_step {"step":"STEP1"}
             {"answer":"a step","session":"S1","step":"STEP1"}
@@ -213,7 +213,7 @@ fn every_tool_answers() {
               STEP5 instructions: You are a careful assistant. Do what the user asks, wi…
                 tools: read_file, list_files, file_exists, search_files, write_file,
                   edit_file, apply_patch, shell, run_code, check, commit
-              STEP8 user: Write two files, please
+              STEP9 user: Write two files, please
             tools run in: local:FOLDER/work
             changed files:
               STEP1 ~a.txt  during shell call_1_1
@@ -222,11 +222,11 @@ fn every_tool_answers() {
             cost up to this step: 1982 in, 21 out, $0.00
               without models that have no price
 
-            explain_step {"step":"STEP8"}
-            {"answer":"an explanation from the record","session":"S1","step":"STEP8"}
-            STEP8 main  user: Write two files, please
+            explain_step {"step":"STEP9"}
+            {"answer":"an explanation from the record","session":"S1","step":"STEP9"}
+            STEP9 main  user: Write two files, please
             no model was asked here; one asked now would see 1 message:
-              STEP8 user: Write two files, please
+              STEP9 user: Write two files, please
             cost up to this step: 0 in, 0 out, $0.00
 
             blame {"path":"b.txt"}
@@ -239,7 +239,7 @@ fn every_tool_answers() {
             STEP1 during shell            2  y
               call: shell {"command":"echo one > a.txt; printf 'x\\ny\\n' > b.txt; ec…
               by: agent
-              asked for in step: STEP2
+              answer: STEP2
               written while this call ran, by it or by another process
               checks: none covers this line
 
@@ -263,8 +263,8 @@ fn every_tool_answers() {
             diff {"from":"STEP1","names_only":true}
             {"answer":"differences between files","session":"S1"}
 
-            diff {"from":"STEP8"}
-            error: no files are recorded in session S1 at step STEP8
+            diff {"from":"STEP9"}
+            error: no files are recorded in session S1 at step STEP9
 
         "#]]);
         with_clients(fixture, async |client| {

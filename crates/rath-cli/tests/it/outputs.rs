@@ -57,12 +57,21 @@ impl Project {
         project.say(&["resume", TITLE, "Change the first line"], &edit("uno"));
         project.rath(&["merge", TITLE, "other"]);
         project.rath(&["memory", "remember", "Deploy on Mondays only."]);
+        let notes = project.command(&["memory", "ls", "--json"]).output().expect("rath runs").stdout;
+        project.place.write("home/notes.jsonl", &String::from_utf8(notes).expect("UTF-8"));
+        project.place.write("home/key.txt", "sk-test-0123456789\n");
+        let asked =
+            "model = \"fast\"\n\n[models.fast]\nmodel = \"openai:m\"\nbase_url = \"https://models.example/v1\"\n";
+        project.place.write("home/asked/rath.toml", &format!("{asked}\n[permissions]\nallow = [\"command make\"]\n"));
         project
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.command("home/app", args);
         command.env("TERM", "xterm").env("NO_COLOR", "1").env("RATH_PAGER", "");
+        if args.contains(&"set-key") {
+            command.stdin(std::fs::File::open(self.place.path("home/key.txt")).expect("a file"));
+        }
         command
     }
 
@@ -102,7 +111,7 @@ impl Project {
 /// Replaces all that differs from run to run: ids, by numbers in their order, times, durations and paths.
 fn masked(project: &Project, text: &str) -> String {
     let text = crate::fixture::without_call_times(text);
-    let mut text = text.replace(&project.place.path("").display().to_string(), "TMP/");
+    let mut text = masked_paths(project, &text);
     for (pattern, name) in [
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME"),
@@ -160,6 +169,7 @@ const READING: &[(&str, &[&str], Json)] = &[
     ("verify", &["verify"], Json::Lines),
     ("gc", &["gc", "--dry-run", "--older-than", "30d"], Json::Lines),
     ("memory-ls", &["memory", "ls"], Json::Lines),
+    ("memory-read", &["memory", "read", "NOTE"], Json::Lines),
     ("memory-recall", &["memory", "recall", "When do we deploy?"], Json::Lines),
     ("mcp-ls", &["mcp", "ls"], Json::Lines),
     ("config", &["config", "show"], Json::Lines),
@@ -171,20 +181,24 @@ const READING: &[(&str, &[&str], Json)] = &[
 const CHANGING: &[(&str, &[&str], Json)] = &[
     ("review-take", &["review", "@", "--take", "ours", "a.txt"], Json::None),
     ("fork", &["fork", "other"], Json::Lines),
-    ("checkout", &["checkout", "other", "../files"], Json::None),
+    ("checkout", &["checkout", "other", "../files"], Json::Lines),
     ("restore", &["restore", "other@EDIT"], Json::Lines),
     ("check-run", &["check", "grep -q drei a.txt", "--session", "other"], Json::Lines),
-    ("salvage", &["salvage", "other", "../copy.rath"], Json::None),
+    ("salvage", &["salvage", "other", "../copy.rath"], Json::Lines),
     ("import", &["import", "../one.rath", "--store", "sqlite:../other.db"], Json::Lines),
     (
         "run",
         &["run", "Go.", "--model", "script:../script.jsonl", "--mode", "full", "--sandbox", "local:../files"],
-        Json::None,
+        Json::Lines,
     ),
-    ("resume", &["resume", "@", "Go on.", "--model", "script:../script.jsonl", "--mode", "full"], Json::None),
-    ("merge", &["merge", "@", "other"], Json::None),
+    ("resume", &["resume", "@", "Go on.", "--model", "script:../script.jsonl", "--mode", "full"], Json::Lines),
+    ("merge", &["merge", "@", "other"], Json::Lines),
     ("forget", &["forget", "other", "EDIT"], Json::None),
     ("memory-remember", &["memory", "remember", "Never on Fridays."], Json::Lines),
+    ("memory-import", &["memory", "import", "../notes.jsonl", "--memory", "local:.rath/other"], Json::Lines),
+    ("memory-forget", &["memory", "forget", "NOTE"], Json::Lines),
+    ("config-set-key", &["config", "set-key", "openai"], Json::None),
+    ("config-trust", &["config", "trust", "../asked/rath.toml"], Json::None),
     ("adopt", &["adopt", "@", "--sandbox", "isolated:.", "--store", "sqlite:../other.db"], Json::None),
     ("gc-delete", &["gc", "--delete", "Write the secret"], Json::None),
 ];
@@ -206,36 +220,93 @@ fn too_wide(name: &str, shown: &str, columns: u16) -> String {
     wide.map(|line| format!("{name} at {columns}: {line}\n")).collect()
 }
 
-#[test]
-fn every_command_shows_what_it_did_and_fits_the_terminal() {
-    let project = Project::new();
-    let edit = project.step("@", "tool result: ", "replaced it in line 2");
-    let forgotten = project.step("Write the secret", "forgotten", "");
-    let mut wide = String::new();
-    let named = |args: &[&str]| -> Vec<String> {
-        args.iter().map(|arg| arg.replace("EDIT", &edit).replace("FORGOTTEN", &forgotten)).collect()
-    };
-    for (commands, widths) in [(READING, &WIDTHS[..]), (CHANGING, &WIDTHS[..1])] {
-        for (name, args, json) in commands {
-            let words = named(args);
-            let mut words: Vec<_> = words.iter().map(String::as_str).collect();
-            let mut text = String::new();
-            for columns in widths {
-                let (shown, said) = project.shown(&words, *columns);
-                wide.push_str(&too_wide(name, &shown, *columns));
-                let said: String = said.lines().map(|line| format!("! {line}\n")).collect();
-                text.push_str(&format!("$ rath {}  ({columns} columns)\n{shown}{said}\n", args.join(" ")));
-            }
-            if *json == Json::Lines {
-                let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
-                words.insert(end, "--json");
-                let output = project.rath(&words);
-                text.push_str(&format!("$ rath {} --json\n{output}", args.join(" ")));
-            }
-            let text = masked(&project, &text);
-            let cut = text.lines().map(|line| line.chars().take(MAX_CHARS).collect::<String>() + "\n");
-            expect_file![expected(name)].assert_eq(&cut.collect::<String>());
+/// A form in which a command is shown.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Terminal(u16),
+    Json,
+}
+
+const FORMS: [Form; 3] = [Form::Terminal(WIDTHS[0]), Form::Terminal(WIDTHS[1]), Form::Json];
+
+/// Runs a command, and returns what is shown of it in a form. Adds lines that are wider than the terminal to `wide`.
+fn shown_in(project: &Project, form: Form, (name, args): (&str, &[&str]), words: &[&str], wide: &mut String) -> String {
+    match form {
+        Form::Terminal(columns) => {
+            let (shown, said) = project.shown(words, columns);
+            wide.push_str(&too_wide(name, &shown, columns));
+            let said: String = said.lines().map(|line| format!("! {line}\n")).collect();
+            format!("$ rath {}  ({columns} columns)\n{shown}{said}\n", args.join(" "))
+        }
+        Form::Json => {
+            let mut words = words.to_vec();
+            let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+            words.insert(end, "--json");
+            format!("$ rath {} --json\n{}", args.join(" "), project.rath(&words))
         }
     }
+}
+
+/// Returns the words of a command, with the steps and the note of a project.
+fn words_for(project: &Project, args: &[&str]) -> Vec<String> {
+    let value = |name: &str| match name {
+        "EDIT" => project.step("@", "tool result: ", "replaced it in line 2"),
+        "FORGOTTEN" => project.step("Write the secret", "forgotten", ""),
+        _ => {
+            let note = project.place.read("home/notes.jsonl");
+            let note: serde_json::Value = serde_json::from_str(note.lines().next().expect("a note")).expect("JSON");
+            note["id"].as_str().expect("an id").to_owned()
+        }
+    };
+    let names = ["EDIT", "FORGOTTEN", "NOTE"];
+    let word = |arg: &&str| {
+        let name = names.into_iter().find(|name| arg.ends_with(name));
+        name.map_or_else(|| (*arg).to_owned(), |name| arg.replace(name, &value(name)))
+    };
+    args.iter().map(word).collect()
+}
+
+#[test]
+fn every_command_shows_what_it_did_and_fits_the_terminal() {
+    let (mut wide, mut texts) = (String::new(), vec![String::new(); CHANGING.len()]);
+    let project = Project::new();
+    for &(name, args, json) in READING {
+        let words = words_for(&project, args);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let forms = FORMS.into_iter().filter(|form| *form != Form::Json || json == Json::Lines);
+        let text: String = forms.map(|form| shown_in(&project, form, (name, args), &words, &mut wide)).collect();
+        compare(name, &masked(&project, &text));
+    }
+    for form in FORMS {
+        // A project for each: what a command changed is changed.
+        let project = Project::new();
+        // The bundle of the session that is imported.
+        project.rath(&["export", "other", "--as", "bundle", "-o", "../one.rath"]);
+        for (&(name, args, json), text) in CHANGING.iter().zip(&mut texts) {
+            let words = words_for(&project, args);
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            // A command without JSON is run all the same: the next ones build on what it did.
+            let is_shown = form != Form::Json || json == Json::Lines;
+            let form = if is_shown { form } else { FORMS[0] };
+            let shown = shown_in(&project, form, (name, args), &words, &mut wide);
+            if is_shown {
+                text.push_str(&masked_paths(&project, &shown));
+            }
+        }
+    }
+    for (&(name, ..), text) in CHANGING.iter().zip(&texts) {
+        compare(name, &masked(&project, text));
+    }
     assert!(wide.is_empty(), "lines that are wider than the terminal:\n{wide}");
+}
+
+/// Compares the text of a command, of which each line is cut.
+fn compare(name: &str, text: &str) {
+    let cut = text.lines().map(|line| line.chars().take(MAX_CHARS).collect::<String>() + "\n");
+    expect_file![expected(name)].assert_eq(&cut.collect::<String>());
+}
+
+/// Replaces the directory of a project.
+fn masked_paths(project: &Project, text: &str) -> String {
+    text.replace(&project.place.path("").display().to_string(), "TMP/")
 }

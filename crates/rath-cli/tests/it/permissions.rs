@@ -388,6 +388,9 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode ask in a terminal, workspace in scripts  (default)
             warning: TMP/rath.toml is ignored: another user owns it
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
@@ -414,6 +417,9 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode read-only  (TMP/app/rath.toml)
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
@@ -445,6 +451,9 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             not in force: mode full  (TMP/app/rath.toml)
             not in force: allow command echo *  (TMP/app/rath.toml)
             not in force: allow write a.txt  (TMP/app/rath.toml)
@@ -459,10 +468,16 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             sandbox isolated:.  (default)
             memory none  (default)
             context false  (RATH_CONTEXT)
+            turns 100  (default)
+            key.openai none  (default)
+            key.anthropic none  (default)
             mode full  (TMP/app/rath.toml)
             allow command echo *  (TMP/app/rath.toml)
             allow write a.txt  (TMP/app/rath.toml)
             accepted rath.toml
+              mode: full
+              allow: command echo *
+              allow: write a.txt
             exit 0
         "#]],
     );

@@ -15,7 +15,7 @@ fn run_with_context(place: &Place, options: &[&str]) -> Output {
 }
 
 /// Returns the requests of the only session of `app/below`, without what differs from day to day.
-fn told(place: &Place) -> String {
+fn described(place: &Place) -> String {
     let listed = place.rath("app/below", &[&["ls", "--json"], &STORE[..]].concat());
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("one session");
     let id = listed["session"].as_str().expect("an id");
@@ -63,7 +63,7 @@ fn a_session_begins_with_the_projects_words_which_are_not_the_users() {
           Be brief below.
         user: Go.
     "#]]
-    .assert_eq(&told(&place));
+    .assert_eq(&described(&place));
     // It is on the record once, also after the session was resumed and the file changed.
     place.write("app/AGENTS.md", "Changed.\n");
     place.write("script.jsonl", "{\"text\": \"Two.\"}\n");
@@ -74,7 +74,7 @@ fn a_session_begins_with_the_projects_words_which_are_not_the_users() {
     let mut command = place.command("app/below", &[&args, &STORE[..]].concat());
     let output = command.env_remove("RATH_CONTEXT").output().expect("rath runs");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let request = told(&place);
+    let request = described(&place);
     assert_eq!((request.matches("Run the tests.").count(), request.matches("Changed.").count()), (1, 0), "{request}");
     let log = place.rath("app/below", &[&["log", "-v", id], &STORE[..]].concat());
     let log = String::from_utf8_lossy(&log.stdout).into_owned();
@@ -93,7 +93,7 @@ fn the_context_is_left_out_where_the_user_says_so() {
         place.write(USER_FILE, configured);
         let output = run_with_context(&place, options);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let request = told(&place);
+        let request = described(&place);
         assert!(!request.contains("Run the tests.") && !request.contains("date: "), "{options:?}: {request}");
     }
 }
@@ -116,7 +116,7 @@ fn the_context_is_bounded_and_follows_no_link_out_of_the_project() {
         warning: AGENTS.md is not read: it is a link to another file than those of the project for agents
     "#]]
     .assert_eq(&said);
-    let request = told(&place);
+    let request = described(&place);
     assert!(!request.contains("private") && request.contains("git commit: 0123456789ab"));
     assert!(
         request.matches('é').count() == 32_768 && request.contains("[14464 more bytes of AGENTS.md are not shown]")
@@ -128,5 +128,5 @@ fn a_path_of_this_machine_is_told_only_where_tools_see_it() {
     let place = Place::new("{\"text\": \"One.\"}\n");
     let output = run_with_context(&place, &["--sandbox", "local:.."]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(told(&place).contains("directory: TMP/app\n"), "{}", told(&place));
+    assert!(described(&place).contains("directory: TMP/app\n"), "{}", described(&place));
 }

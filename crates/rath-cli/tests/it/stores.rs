@@ -302,9 +302,9 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 ○  STEP1 b1  assistant: Quick.  [agent]  (1980 in, 2 out)
                 ○  STEP2 b1  forked
                 ○  STEP3 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-                ○  STEP4 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-                ○  STEP5 main  sandbox: isolated:FOLDER/work
-                ○  STEP6 main  user: Take your time.
+                ○  STEP4 main  files recorded: STEP5  [agent]
+                ○  STEP6 main  sandbox: isolated:FOLDER/work
+                ○  STEP7 main  user: Take your time.
                 exit 0
             "#]],
         );
@@ -569,9 +569,9 @@ fn damage_is_listed_and_the_rest_is_copied() {
             ○  STEP4 main  tool started: call_2_1  [agent]
             ○  STEP5 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
             ○  STEP6 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  STEP7 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  STEP8 main  sandbox: local:FOLDER/work
-            ○  STEP9 main  user: What is here?
+            ○  STEP7 main  files recorded: STEP8  [agent]
+            ○  STEP9 main  sandbox: local:FOLDER/work
+            ○  STEP10 main  user: What is here?
             exit 0
         "#]]);
         for store in ["sqlite:copy.db", "jsonl:copies"] {
@@ -728,19 +728,19 @@ fn replay_repeats_a_session() {
             I would rather not look.
             shared up to STEP1  user: What is here?
             - STEP2  sandbox: local:FOLDER/work
-            - STEP3  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            - STEP4  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - STEP5  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
-            - STEP6  tool started: call_2_1  [agent]
-            - STEP7  tool result: call_2_1 ok: hello  [agent]
-            - STEP8  tool started: call_2_2  [agent]
-            - STEP9  tool result: call_2_2 failed: exit code 3  [agent]
-            - STEP10  assistant: It says hello.  [agent]  (2080 in, 4 out)
-            + STEP11  forked
-            + STEP12  sandbox: isolated:FOLDER/work
-            + STEP13  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            + STEP14  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            + STEP15  assistant: I would rather not look.  [agent]  (1979 in, 6 out)
+            - STEP3  files recorded: STEP4  [agent]
+            - STEP5  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - STEP6  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
+            - STEP7  tool started: call_2_1  [agent]
+            - STEP8  tool result: call_2_1 ok: hello  [agent]
+            - STEP9  tool started: call_2_2  [agent]
+            - STEP10  tool result: call_2_2 failed: exit code 3  [agent]
+            - STEP11  assistant: It says hello.  [agent]  (2080 in, 4 out)
+            + STEP12  forked
+            + STEP13  sandbox: isolated:FOLDER/work
+            + STEP14  files recorded: STEP4  [agent]
+            + STEP15  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + STEP16  assistant: I would rather not look.  [agent]  (1979 in, 6 out)
             usage
             - 4059 in, 20 out
             + 1979 in, 6 out

@@ -84,9 +84,9 @@ fn a_call_that_is_refused_is_shown_with_its_argument_and_the_reason() {
 }
 
 /// A tool as an earlier version told a model of it. No call of it is made.
-struct Told(ToolSpec);
+struct ToolOfSpec(ToolSpec);
 
-impl Tool for Told {
+impl Tool for ToolOfSpec {
     fn spec(&self) -> ToolSpec {
         self.0.clone()
     }
@@ -112,7 +112,7 @@ fn an_update_between_two_turns_is_one_line_and_no_stop() {
         "write_file" => ToolSpec::new("write_file", "Writes.", schema(&["path", "text"])),
         _ => spec.clone(),
     });
-    let tools = specs.fold(Tools::default(), |tools, spec| tools.tool(Told(spec)));
+    let tools = specs.fold(Tools::default(), |tools, spec| tools.tool(ToolOfSpec(spec)));
     let store =
         Sqlite::open(&folder.path().join(".rath/rath.db").display().to_string(), Create::IfMissing).expect("opened");
     let store = Store::new(store).expect("a store");

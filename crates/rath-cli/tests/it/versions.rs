@@ -180,7 +180,7 @@ fn every_line_has_its_author() {
                 STEP1 during shell            2  2
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
-                  asked for in step: STEP2
+                  answer: STEP2
                   request: 7c90ac42039a5c69
                   written while this call ran, by it or by another process
                   checks: test -e n.txt
@@ -246,7 +246,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
                 STEP1  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
                   call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
                   by: agent
-                  asked for in step: STEP2
+                  answer: STEP2
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 exit 0
@@ -270,7 +270,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-                STEP1  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                STEP1  files recorded: STEP2  [agent]
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session

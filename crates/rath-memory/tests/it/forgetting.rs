@@ -187,8 +187,8 @@ fn an_old_version_does_not_come_back() {
 /// Notes that are too old go with the versions before them, and leave the versions after them.
 #[test]
 fn a_limit_removes_no_newer_version() {
-    type Way = (&'static str, fn(&NoteStore) -> rath_memory::Result<Vec<NoteId>>, &'static [&'static str]);
-    let ways: [Way; 9] = [
+    type RemovalCase = (&'static str, fn(&NoteStore) -> rath_memory::Result<Vec<NoteId>>, &'static [&'static str]);
+    let ways: [RemovalCase; 9] = [
         ("by id", |store| store.forget(&[id("v2")], 9), &["other"]),
         ("by id, with older versions", |store| store.forget_with_older(&[id("v2")], 9), &["v3", "other"]),
         ("the newest by id", |store| store.forget_with_older(&[id("v3")], 9), &["other"]),

@@ -112,7 +112,7 @@ fn merging_with_an_open_call_is_refused_and_the_call_is_named() {
     assert_eq!(merge(open, closed).map(|_| ()), Err(named(Side::Ours)));
     assert_eq!(merge(closed, open).map(|_| ()), Err(named(Side::Theirs)));
     let told = merge(closed, open).map(|_| ()).expect_err("refused").to_string();
-    assert!(told.starts_with("their side has a call without a result: `call_7` (ls), asked for in step "), "{told}");
+    assert!(told.starts_with("their side has a call without a result: `call_7` (ls), of the answer "), "{told}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn a_branch_kept_aside_is_not_read_until_it_is_merged() {
     // Continued and merged, all of the branch is read.
     let merged = record("user hi; fork b1; assistant aside; on main; aside b1; on b1; user more; on main; merge b1");
     let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::describe(step.chunk())).collect();
-    assert_eq!(read, ["user: hi", "kept aside", "forked", "assistant: aside", "user: more", "merged"]);
+    assert_eq!(read, ["user: hi", "separate work", "forked", "assistant: aside", "user: more", "merged"]);
     assert_eq!(merged.usage(), rath_record::Usage::new(10, 1));
     // So is a branch that was only kept aside.
     let merged = record("user hi; fork b1; assistant aside; on main; aside b1; merge b1");

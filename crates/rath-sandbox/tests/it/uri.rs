@@ -145,6 +145,6 @@ fn capabilities_are_printed_on_one_line() {
     assert_eq!(print(Sandbox::local(directory.path())), "no isolation, network on");
     let isolated = Isolated::new(directory.path()).hidden_host().file_size(1 << 20);
     let line = print(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
-    assert!(line.starts_with("host hidden, network off, "), "{line}");
+    assert!(line.starts_with("sees programs and libraries only, no network, "), "{line}");
     assert!(line.ends_with("files 1 MiB by rlimit, cpu 5 s by rlimit"), "{line}");
 }

@@ -9,6 +9,7 @@ use rath_record::turn::Next;
 use rath_record::{Text, view};
 use serde_json::{Value, json};
 
+use super::answer::AnswerFormat;
 use super::compressor::Compressor;
 use super::listed_tools::{ListedTools, as_recorded};
 use super::module::{Binding, Module};
@@ -65,6 +66,7 @@ pub struct Agent {
     pub(super) extractor: Option<Provider>,
     sandbox: Option<Sandbox>,
     compressor: Option<Box<Compressor>>,
+    pub(super) answer_format: Option<Arc<AnswerFormat>>,
     max_turns: u64,
     max_concurrent_calls: usize,
 }
@@ -92,6 +94,7 @@ impl Agent {
             extractor: None,
             sandbox: None,
             compressor: None,
+            answer_format: None,
             max_turns: DEFAULT_MAX_TURNS,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         }
@@ -387,7 +390,8 @@ impl Module for Agent {
     }
 
     fn current_instructions(&self, session: &Session) -> Option<Instructions> {
-        Some(self.instructions(session, &ListedTools::last(&self.tools, &self.sources), ""))
+        let suffix = self.answer_format.as_ref().map_or("", |format| &format.instructions);
+        Some(self.instructions(session, &ListedTools::last(&self.tools, &self.sources), suffix))
     }
 
     fn is_agent(&self) -> bool {
@@ -401,7 +405,10 @@ impl Module for Agent {
 
 impl Workflow for Agent {
     async fn forward(&self, session: Session) -> Result<Session> {
-        self.run_turns(session, "").await
+        match &self.answer_format {
+            None => self.run_turns(session, "").await,
+            Some(format) => self.run_to_answer(session, format).await,
+        }
     }
 }
 

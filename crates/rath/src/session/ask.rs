@@ -241,7 +241,7 @@ impl<'a> IntoFuture for Ask<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { Session::settled(self.run().await).await })
+        Box::pin(async { Session::wait_until_durable(self.run().await).await })
     }
 }
 

@@ -341,7 +341,7 @@ impl fmt::Display for Difference {
             Difference::InDoubt { call, tool, step } => {
                 write!(
                     f,
-                    "`{call}` ({tool}), asked for in step {}, may have taken effect, and its result is unknown",
+                    "`{call}` ({tool}), of the answer {}, may have taken effect, and its result is unknown",
                     step.short()
                 )
             }

@@ -285,7 +285,7 @@ impl Session {
     /// Waits until the session of a result, or of its error, is durable.
     ///
     /// The first error stays the reason; that its steps are not stored is added to it.
-    pub(crate) async fn settled(result: Result<Session>) -> Result<Session> {
+    pub(crate) async fn wait_until_durable(result: Result<Session>) -> Result<Session> {
         match result {
             Ok(session) => session.durable().await.map(|()| session),
             Err(error) => {

@@ -259,7 +259,7 @@ mod tests {
     const AFTER: [(&str, &str); 3] = [("a", "2\n"), ("b", "2\n"), ("c", "2\n")];
     const INTERRUPTED: [(&str, &str); 4] = [("a", "2\n"), ("b", "1\n"), ("c", "1\n"), ("d/e", "1\n")];
 
-    struct Fixture {
+    struct InterruptedUpdate {
         folder: rath_test_support::TempDir,
         workspace: Workspace,
         before: Tree,
@@ -267,10 +267,10 @@ mod tests {
         owner: BranchId,
     }
 
-    impl Fixture {
+    impl InterruptedUpdate {
         /// Interrupts an update, and then changes files.
         fn interrupted(changes: &[(&str, &str)]) -> Self {
-            let fixture = Fixture::of([&BEFORE, &AFTER, &INTERRUPTED]);
+            let fixture = InterruptedUpdate::of([&BEFORE, &AFTER, &INTERRUPTED]);
             let root = fixture.folder.path().join("project");
             changes.iter().for_each(|(path, content)| std::fs::write(root.join(path), content).expect("a file"));
             fixture
@@ -292,7 +292,7 @@ mod tests {
             put_only(&root, now);
             let owner = session(1);
             UpdateNote::new(&objects, "root", owner).write(&before, &after).expect("a note");
-            Fixture { folder, workspace, before, after, owner }
+            InterruptedUpdate { folder, workspace, before, after, owner }
         }
 
         fn complete(&mut self, session: BranchId, recorded: &Tree) {
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn the_session_itself_finishes_or_undoes_an_update() {
         for (is_recorded, files) in [(true, "a=2 b=2 c=2"), (false, "a=1 b=1 c=1 d/e=1")] {
-            let mut fixture = Fixture::interrupted(&[]);
+            let mut fixture = InterruptedUpdate::interrupted(&[]);
             let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
             fixture.complete(fixture.owner, &recorded);
             assert_eq!((&*fixture.files(), fixture.has_note()), (files, false));
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_file_that_was_changed_meanwhile_stays_and_all_others_are_finished() {
         for (is_recorded, files) in [(true, "a=2 b=mine c=2"), (false, "a=1 b=mine c=1 d/e=1")] {
-            let mut fixture = Fixture::interrupted(&[("b", "mine\n")]);
+            let mut fixture = InterruptedUpdate::interrupted(&[("b", "mine\n")]);
             let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
             fixture.complete(fixture.owner, &recorded);
             assert_eq!((&*fixture.files(), fixture.has_note()), (files, false));
@@ -354,7 +354,7 @@ mod tests {
         for state in 0..1 << all.len() {
             let now: Vec<_> = (0..all.len()).filter(|nth| state >> nth & 1 == 1).map(|nth| all[nth]).collect();
             for (is_recorded, files) in [(true, "src/a=1 src/b=2"), (false, "lib/a=1 lib/b=2")] {
-                let mut fixture = Fixture::of([&before, &after, &now]);
+                let mut fixture = InterruptedUpdate::of([&before, &after, &now]);
                 fixture.complete(session(2), &fixture.before.clone());
                 assert!(fixture.has_note(), "{now:?}: it is left to its own session");
                 let recorded = if is_recorded { fixture.after.clone() } else { fixture.before.clone() };
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_note_whose_trees_are_gone_is_dropped() {
         for owner in [1, 2] {
-            let mut fixture = Fixture::of([&BEFORE, &AFTER, &INTERRUPTED]);
+            let mut fixture = InterruptedUpdate::of([&BEFORE, &AFTER, &INTERRUPTED]);
             let lost = Tree(format!("git:{:040x}", 7));
             UpdateNote::new(fixture.workspace.objects(), "root", fixture.owner).write(&lost, &lost).expect("a note");
             fixture.complete(session(owner), &lost);
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn another_session_leaves_the_update_to_its_own() {
-        let mut fixture = Fixture::interrupted(&[("other", "3\n")]);
+        let mut fixture = InterruptedUpdate::interrupted(&[("other", "3\n")]);
         let (owner, other) = (fixture.owner, session(2));
         let recorded = fixture.before.clone();
         fixture.complete(other, &recorded);
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn another_session_drops_an_update_of_files_that_were_changed_since() {
-        let mut fixture = Fixture::interrupted(&[("b", "3\n")]);
+        let mut fixture = InterruptedUpdate::interrupted(&[("b", "3\n")]);
         let recorded = fixture.before.clone();
         fixture.complete(session(2), &recorded);
         assert_eq!((&*fixture.files(), fixture.has_note()), ("a=2 b=3 c=1 d/e=1", false));

@@ -49,11 +49,11 @@ impl Yard {
 
     /// A link in the workspace.
     fn link(&self, name: &str, target: &str) {
-        symlink(self.told(target), self.inside().join(name)).expect("a link");
+        symlink(self.described(target), self.inside().join(name)).expect("a link");
     }
 
     /// A path with what it stands for on this machine.
-    fn told(&self, path: &str) -> String {
+    fn described(&self, path: &str) -> String {
         let folder = self.folder();
         path.replace("{in}", &folder.join("inside").to_string_lossy())
             .replace("{out}", &folder.join("outside").to_string_lossy())
@@ -316,7 +316,7 @@ fn pipe(path: &Path) {
 
 /// The path of a row in a yard.
 fn path(yard: &Yard, row: &Row) -> String {
-    yard.told(row.0)
+    yard.described(row.0)
         .replace("{255}", &"x".repeat(255))
         .replace("{256}", &"x".repeat(256))
         .replace("{deep}", &"x/".repeat(3_000))

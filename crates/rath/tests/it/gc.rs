@@ -39,7 +39,7 @@ fn a_session_without_a_time_is_never_old() {
 }
 
 /// The parts of a report that a dry run has to foretell.
-fn told(report: &rath::gc::GcReport) -> String {
+fn described(report: &rath::gc::GcReport) -> String {
     let refused: Vec<_> = report.refused.iter().map(|it| format!("{}: {}", it.family, it.error)).collect();
     let (steps, bytes) = (report.store.steps, report.store.bytes);
     let (deleted, branches) = (&report.deleted, &report.branches);
@@ -95,7 +95,7 @@ fn a_dry_run_says_what_the_real_one_does() {
             let listed = block_on(second.list()).expect("a list").len();
             assert_eq!(listed, list.len(), "a dry run deletes nothing");
             let removed = block_on(Gc::new().run(&second, &families, folder.path())).expect("removed");
-            assert_eq!(told(&counted), told(&removed), "seed {seed}, {kind}");
+            assert_eq!(described(&counted), described(&removed), "seed {seed}, {kind}");
             with_refused += usize::from(!removed.refused.is_empty());
             with_deleted += usize::from(!removed.deleted.is_empty());
             drop((live, store));

@@ -96,7 +96,7 @@ fn a_session_of_an_earlier_version_is_replayed_repeated_and_blamed() {
     // The last call is in the form of now, which that version did not understand.
     expect![[r#"
         user: go
-        files: git:4b825dc642cb6eb9a060e54bf8d69288fbee4904  [agent]
+        files recorded: 4b825dc6  [agent]
         instructions: Work. (tools: read_file, write_file, edit_file)  [agent]
         assistant calls write_file({"path":"a.txt","text":"one\ntwo\ntwo\n"}), edit_file({"all":true,"new":"2","old":"two","path":"a.txt"}), read_file({"from_line":2,"lines":1,"path":"a.txt"}), edit_file({"new_string":"1","old_string":"one","path":"a.txt"})  [agent]  (401 in, 55 out)
         tool started: call_1_1  [agent]
@@ -148,7 +148,7 @@ fn a_session_of_an_earlier_version_goes_on_without_a_question() {
     let session = block_on(now.run(session)).expect("a run");
     expect![[r#"
         user: go
-        files: git:4b825dc642cb6eb9a060e54bf8d69288fbee4904  [agent]
+        files recorded: 4b825dc6  [agent]
         instructions: Work. (tools: read_file, write_file, edit_file)  [agent]
         assistant: ready  [agent]  (401 in, 2 out)
         user: go on

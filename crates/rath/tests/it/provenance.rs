@@ -26,7 +26,9 @@ use rath_test_support::seeds;
 
 use self::authors::{Authors, Moved, texts};
 use self::model::{Event, Stretch};
-use self::observer::{State, assert_same, changes, check_renames, kept, lines, recorded, shown, told, walk};
+use self::observer::{
+    State, assert_same, changes, check_renames, kept, lines, recorded, reported_changes, shown, walk,
+};
 use crate::store::common::Chance;
 use crate::support::{block_on, folder, put};
 
@@ -156,7 +158,7 @@ impl Story {
     /// Compares one step with what was seen before and after it.
     fn check(&mut self, session: &Session, step: &Step, who: &str, before: &State, after: &State) {
         let effects = step.chunk().effects();
-        assert_eq!(told(effects), changes(before, after), "what {who} changed");
+        assert_eq!(reported_changes(effects), changes(before, after), "what {who} changed");
         check_renames(effects, before, after);
         let then = checked_out(&session.at(step.id()).expect("a step"));
         assert_same(&then, &kept(after), &format!("what {who} left"));

@@ -43,7 +43,7 @@ fn run(mut session: Session, agent: &Agent) -> Session {
 }
 
 /// Draws what the record says about files, one line a step.
-fn told(session: &Session) -> String {
+fn described(session: &Session) -> String {
     let told = session.as_record().steps().into_iter().filter_map(|step| {
         let effects: Vec<_> = step.chunk().effects().iter().map(draw::describe_effect).collect();
         let tree = if step.chunk().tree().is_some() { "files seen" } else { "no files" };
@@ -60,7 +60,7 @@ fn told(session: &Session) -> String {
 }
 
 fn check(session: &Session, expected: &Expect) {
-    expected.assert_eq(&told(session));
+    expected.assert_eq(&described(session));
 }
 
 /// Returns the files below a directory with their contents, without those of rath.
@@ -156,7 +156,11 @@ fn a_stored_session_sees_what_was_changed_meanwhile_and_reads_only_that() {
         assert_eq!(resumed.certificate().to_string(), "files changed since the last turn: ~b.txt");
         assert_eq!(remote.take_reads(), ["b.txt"]);
         let session = run(resumed.accept_file_changes().expect("only files"), &worker(&[["echo four > c/e.txt"]]));
-        assert!(told(&session).contains("observed: ~b.txt\nOk, files seen: +c/e.txt\n"), "{}", told(&session));
+        assert!(
+            described(&session).contains("observed: ~b.txt\nOk, files seen: +c/e.txt\n"),
+            "{}",
+            described(&session)
+        );
         assert_eq!(remote.take_reads(), ["c/e.txt"]);
         // A program that does not know the kind reads the versions beside the store.
         close(session, store);
@@ -176,7 +180,7 @@ fn a_file_without_a_mark_is_read_every_time() {
     remote.behaviour.has_marks.store(false, Relaxed);
     let session = run(Session::empty().to(remote.sandbox()), &worker(&[["echo 2 > b.txt"]]));
     assert!(remote.take_reads().iter().filter(|path| *path == "b.txt").count() >= 2);
-    assert!(told(&session).contains("Ok, files seen: ~b.txt\n"), "{}", told(&session));
+    assert!(described(&session).contains("Ok, files seen: ~b.txt\n"), "{}", described(&session));
 }
 
 #[test]
@@ -212,7 +216,7 @@ fn a_session_whose_files_cannot_be_seen_is_replayed() {
         remote.behaviour.is_down.store(commands.len() == 1, Relaxed);
         let agent = worker(&commands.iter().map(|command| [command]).collect::<Vec<_>>());
         let session = run(Session::empty().to(remote.sandbox()), &agent);
-        assert!(told(&session).contains("are not versioned"), "{}", told(&session));
+        assert!(described(&session).contains("are not versioned"), "{}", described(&session));
         let report = block_on(session.replay(&agent)).expect("replayed");
         assert!(report.is_exact(), "{report}");
     }
@@ -305,7 +309,7 @@ fn no_name_of_the_sandbox_leads_out_of_the_mirror() {
     for (path, text) in [("outside.txt", "mine\n"), ("victim/file.txt", "mine too\n")] {
         assert_eq!(std::fs::read_to_string(folder.path().join(path)).expect("a file"), text);
     }
-    assert!(told(&session).contains("Ok, files seen: +b.txt\n"), "{}", told(&session));
+    assert!(described(&session).contains("Ok, files seen: +b.txt\n"), "{}", described(&session));
     let read: Vec<_> = remote.take_reads();
     assert!(read.iter().all(|path| ["a.txt", "b.txt", "x"].contains(&&**path)), "{read:?}");
     close(session, store);
@@ -403,7 +407,7 @@ fn a_restore_writes_and_removes_files_in_the_sandbox() {
     assert_eq!(files_in(folder.path()), wanted.into());
     // What was restored is as the record says.
     let session = run(session, &worker(&[["echo 6 > f.txt"]]));
-    assert!(told(&session).ends_with("-e.txt\nOk, files seen: +f.txt\n"), "{}", told(&session));
+    assert!(described(&session).ends_with("-e.txt\nOk, files seen: +f.txt\n"), "{}", described(&session));
 }
 
 #[test]
@@ -415,14 +419,14 @@ fn a_fork_is_refused_and_what_it_does_elsewhere_is_merged() {
     let mut fork = session.fork();
     fork.push(Chunk::user("go on"));
     let fork = block_on(worker(&[["echo 3 > c.txt"]]).run(fork)).expect("the model reads the error");
-    assert!(told(&fork).contains("Failed, no files"), "{}", told(&fork));
+    assert!(described(&fork).contains("Failed, no files"), "{}", described(&fork));
     let elsewhere = session.fork().to(Sandbox::local(folder.path().join("here")));
     let elsewhere = run(elsewhere, &worker(&[["echo 1 >> a.txt; echo 3 > c.txt"]]));
     let merged = block_on(session.merge(&elsewhere)).expect("merged");
     let merged = run(merged, &worker(&[["cat a.txt c.txt"]]));
     let wanted = [("a.txt", "one\n1\n"), ("b.txt", "2\n"), ("c.txt", "3\n")]
         .map(|(path, text)| (path.to_owned(), text.to_owned()));
-    assert_eq!(files_in(&root), wanted.into(), "{}", told(&merged));
+    assert_eq!(files_in(&root), wanted.into(), "{}", described(&merged));
 }
 
 #[test]
@@ -434,7 +438,7 @@ fn a_session_that_is_recorded_later_keeps_its_versions() {
     let store = block_on(Store::open(&uri)).expect("a store");
     let session = block_on(session.record(&store)).expect("recorded");
     let session = run(session, &worker(&[["echo more >> a.txt"]]));
-    assert!(told(&session).ends_with("Ok, files seen: ~a.txt\n"), "{}", told(&session));
+    assert!(described(&session).ends_with("Ok, files seen: ~a.txt\n"), "{}", described(&session));
     let id = session.id();
     close(session, store);
     let store = block_on(Store::open(&uri)).expect("a store").sandboxes(remote.kinds());
@@ -489,7 +493,7 @@ fn copies_of_files_go_with_the_last_session_that_names_versions() {
     // The next session begins with what is there.
     let session = block_on(Session::empty().to(remote.sandbox()).record(&store)).expect("recorded");
     let session = run(session, &worker(&[["echo 3 > c.txt"]]));
-    assert!(told(&session).ends_with("observed: \nOk, files seen: +c.txt\n"), "{}", told(&session));
+    assert!(described(&session).ends_with("observed: \nOk, files seen: +c.txt\n"), "{}", described(&session));
     close(session, store);
 }
 
@@ -513,7 +517,7 @@ fn helpers_that_work_at_the_same_time_do_not_wait_for_each_other_for_ever() {
     };
     let folder = folder(&[("a.txt", "one\n"), ("d/e/f.txt", "two\n")]);
     let session = run(Session::empty().to(Remote::new(folder.path()).sandbox()), &agent);
-    assert_eq!((session.text(), files_in(folder.path()).len()), (Some("done"), 12), "{}", told(&session));
+    assert_eq!((session.text(), files_in(folder.path()).len()), (Some("done"), 12), "{}", described(&session));
     // A change that the look of another helper found is on the record from the next look on.
     let session = run(session, &worker(&[["echo 2 > b.txt"]]));
     assert_eq!(block_on(session.checkout(folder.path().join("copy"))).expect("checked out").files, 13);
@@ -545,7 +549,7 @@ fn the_trees_are_those_of_a_directory_with_the_same_files() {
             trees
         });
         assert!(trees[0].len() > 1, "seed {seed}");
-        assert_eq!(trees[0], trees[1], "seed {seed}\n{}\n{}", told(&sessions[0]), told(&sessions[1]));
+        assert_eq!(trees[0], trees[1], "seed {seed}\n{}\n{}", described(&sessions[0]), described(&sessions[1]));
     }
 }
 
@@ -592,7 +596,7 @@ fn sessions_in_one_sandbox_at_a_time_see_its_files() {
         for (round, (outcome, effects)) in results.enumerate() {
             let own = format!("own-{nth}-{round}.txt");
             assert_eq!(outcome, Outcome::Ok);
-            assert!(effects.iter().any(|effect| effect.path == own), "{}", told(session));
+            assert!(effects.iter().any(|effect| effect.path == own), "{}", described(session));
         }
     }
     close(sessions, store);

@@ -597,7 +597,7 @@ fn an_unusable_summary_is_refused() {
         let session = error.into_session().expect("a session");
         assert!(session.folds().is_empty());
         // The model call was made and counts.
-        assert!(session.lineage().to_string().contains("kept aside"), "{}", session.lineage());
+        assert!(session.lineage().to_string().contains("separate work"), "{}", session.lineage());
     };
     check(r#"{"text": "The user wan", "finish": "length"}"#, "the summary cannot be used: the model ran out of tokens");
     check(r#"{"text": " "}"#, "the summary cannot be used: it is empty");

@@ -42,7 +42,7 @@ fn turns_are_taken_in_order_and_stream() {
     let session = ask(&provider, session).expect("it is answered");
     assert_eq!(session.text(), Some("Done."));
     assert_eq!(provider.identity().to_string(), "script:script");
-    expect!["session 79005f2a: 5 chunks, 38 in, 10 out, done"].assert_eq(&session.to_string());
+    expect!["session 79005f2a: 5 steps, 38 in, 10 out, done"].assert_eq(&session.to_string());
 }
 
 #[test]

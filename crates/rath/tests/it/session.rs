@@ -143,12 +143,11 @@ fn a_concatenation_that_is_too_long_is_refused_with_a_hint() {
 #[test]
 fn a_session_in_one_line() {
     expect!["empty session"].assert_eq(&Session::empty().to_string());
-    expect!["session bc8e3744: 1 chunk, next: ask the model"].assert_eq(&Session::user("hi").to_string());
-    expect!["session a852ff3a: 9 chunks, sandbox local:/srv/app, 42 in, 10 out, done"]
-        .assert_eq(&program().to_string());
+    expect!["session bc8e3744: 1 step, next: ask the model"].assert_eq(&Session::user("hi").to_string());
+    expect!["session a852ff3a: 9 steps, sandbox local:/srv/app, 42 in, 10 out, done"].assert_eq(&program().to_string());
     let mut open = Session::user("hi");
     open.push(calls("1"));
-    expect!["session 416fbe6d: 2 chunks, next: run 1 tool call"].assert_eq(&open.to_string());
+    expect!["session 416fbe6d: 2 steps, next: run 1 tool call"].assert_eq(&open.to_string());
 }
 
 #[test]

@@ -532,14 +532,14 @@ fn a_sub_agent_returns_its_final_text_and_its_work_is_kept_aside_and_counted() {
     expect![[r#"
         ○  9330b9a3 main  assistant: Seine and Eiffel.  [agent]  (50 in, 5 out)
         ○  04428927 main  tool result: call_1_2 ok: The Eiffel Tower.  [agent]
-        ◆    754a4e52 main  kept aside  [agent]
+        ◆    754a4e52 main  separate work  [agent]
         ├─╮
         │ ○  c067d883 research~2  assistant: The Eiffel Tower.  [agent.research]  (30 in, 3 out)
         │ ○  1cc1f599 research~2  instructions: You look things up. (tools: look)  [agent.research]
         │ ○  001546b2 research~2  user: Find the tower.  [agent]
         │ ○  068d7fa0 research~2  forked  [agent]
         ○  ea43032f main  tool result: call_1_1 ok: The Seine.  [agent]
-        ◆    c85bc2b9 main  kept aside  [agent]
+        ◆    c85bc2b9 main  separate work  [agent]
         ├─╮
         │ ○  f89c6e38 research  assistant: The Seine.  [agent.research]  (40 in, 4 out)
         │ ○  73b85239 research  tool result: call_2_1 ok: seen  [agent.research]

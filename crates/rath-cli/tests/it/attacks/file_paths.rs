@@ -201,7 +201,7 @@ const PIPES: &[PathRow] = &[
 
 /// The harm is that a reader is still reading after a while, or has read more than any text.
 fn try_pipe(trial: Trial, path: &str, prepare: Prepare) -> Observation {
-    const PATIENCE: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2_000 } else { 1_000 });
+    const MAX_WAIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2_000 } else { 1_000 });
     const MAX_BYTES: u64 = 1 << 20;
     let place = std::sync::Arc::new(place_for(prepare));
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -218,7 +218,7 @@ fn try_pipe(trial: Trial, path: &str, prepare: Prepare) -> Observation {
         };
         let _ = sender.send(text);
     });
-    let wait = if trial.guard == Guard::On { rath_test_support::LIMIT } else { PATIENCE / 8 };
+    let wait = if trial.guard == Guard::On { rath_test_support::LIMIT } else { MAX_WAIT / 8 };
     let text = receiver.recv_timeout(wait);
     // A writer that comes and goes ends the wait.
     for pipe in ["work/pipe", "work/below/pipe", "outside/pipe"].map(|name| place.path(name)) {

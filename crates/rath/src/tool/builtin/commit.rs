@@ -64,7 +64,7 @@ impl Tool for Commit {
         let paths = texts(arguments, "paths");
         let named = if paths.is_empty() { "all changes".to_owned() } else { paths.join(", ") };
         let listed = async {
-            let settings = Settings::read(cx, (None, None)).await?;
+            let settings = GitSettings::read(cx, (None, None)).await?;
             Changes::find(cx, &settings, &paths).await
         };
         let unknown = |error: Error| format!("; the files cannot be listed: {}", error.message());
@@ -75,7 +75,7 @@ impl Tool for Commit {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let paths = texts(&arguments, "paths");
         let identity = run_blocking(|| -> Result<_> { Ok(identity(std::env::home_dir().as_deref())) }).await?;
-        let settings = Settings::read(cx, identity).await?;
+        let settings = GitSettings::read(cx, identity).await?;
         let is_committing = !cx.session().is_replaying();
         let changes = Changes::find(cx, &settings, &paths).await?;
         if !changes.untracked.is_empty() {
@@ -123,7 +123,7 @@ const MAX_LISTED_FILES: usize = 20;
 
 impl Changes {
     /// Looks for changed files, and fails if one is a repository of its own.
-    async fn find(cx: &ToolCx, settings: &Settings, paths: &[String]) -> Result<Self> {
+    async fn find(cx: &ToolCx, settings: &GitSettings, paths: &[String]) -> Result<Self> {
         let list = async |words: &[&str]| {
             let words = words.iter().map(|&word| word.to_owned()).chain(or_all(paths));
             settings.collect(cx, words).await
@@ -237,7 +237,7 @@ fn refuse_repositories(untracked: &[u8], changed: &[u8]) -> Result<()> {
 const SUBMODULE_MODE: &str = "160000";
 
 /// The settings of git for the commands, which come before those of the repository.
-struct Settings(Vec<(String, String)>);
+struct GitSettings(Vec<(String, String)>);
 
 /// Settings with which git runs no hook and no other program.
 const NO_PROGRAMS: [(&str, &str); 9] = [
@@ -257,10 +257,10 @@ const NO_PROGRAMS: [(&str, &str); 9] = [
 /// The most bytes of names of files that are added.
 const MAX_NAMES_BYTES: usize = 64 << 20;
 
-impl Settings {
+impl GitSettings {
     /// Reads the settings of the repository that a commit depends on. The name of the user counts where the repository has none.
     async fn read(cx: &ToolCx, (name, email): (Option<String>, Option<String>)) -> Result<Self> {
-        let mut settings = Settings(NO_PROGRAMS.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec());
+        let mut settings = GitSettings(NO_PROGRAMS.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec());
         let wanted = r"^(user\.(name|email)|filter\..*\.(clean|process))$";
         let words = ["git", "config", "-z", "--name-only", "--get-regexp", wanted].map(str::to_owned);
         let names = settings.collect(cx, words.into_iter()).await?;

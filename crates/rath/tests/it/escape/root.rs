@@ -65,18 +65,18 @@ fn check(row: &Row, walking: bool) {
     let around = yard.around();
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     let found = [
-        told(&root.read(&path, ALL), text),
-        told(&root.stat(&path), |entry| match entry {
+        described(&root.read(&path, ALL), text),
+        described(&root.stat(&path), |entry| match entry {
             Some(entry) => format!("{:?}", entry.kind),
             None => "nothing".to_owned(),
         }),
-        told(&root.list(&path), |entries| {
+        described(&root.list(&path), |entries| {
             assert!(entries.iter().all(|entry| entry.name != ".rath" && entry.name != "secret"), "{entries:?}");
             "listed".to_owned()
         }),
-        told(&root.open_directory(&path), |_| "entered".to_owned()),
+        described(&root.open_directory(&path), |_| "entered".to_owned()),
         root.canonical_name(&path).map_or("none", |_| "some").to_owned(),
-        told(&root.write(&path, b"written"), |()| {
+        described(&root.write(&path, b"written"), |()| {
             assert_eq!(text(&root.read(&path, ALL).expect("it was written")), "written");
             "written".to_owned()
         }),
@@ -121,7 +121,7 @@ fn two_paths_that_mean_the_same_have_one_name() {
         ("../outside", None),
         (".rath/x", None),
     ] {
-        let path = yard.told(path);
+        let path = yard.described(path);
         assert_eq!(root.canonical_name(&path).as_deref(), name, "{path}");
     }
 }

@@ -82,10 +82,10 @@ fn an_aside_is_a_trajectory_of_its_own() {
     expect![[r#"
         user: delegate
         assistant calls helper({})  [boss]
-        kept aside
+        separate work
         tool result: c ok: done  [boss]
         assistant: It is done.  [boss]  (20 in, 4 out)
-        kept aside
+        separate work
         note: a remark  [boss]
         sandbox: local:./  [boss]
         compressed: 2 steps into: They delegated.  [boss]  (9 in, 2 out)
@@ -101,15 +101,15 @@ fn an_aside_is_a_trajectory_of_its_own() {
         ○  0bc8a5c1 main  compressed: 2 steps into: They delegated.  [boss]  (9 in, 2 out)
         ○  855de731 main  sandbox: local:./  [boss]
         ○  7c43e4be main  note: a remark  [boss]
-        ◆    1e2e669b main  kept aside
+        ◆    1e2e669b main  separate work
         ├─╮
         │ ○  c5fd8331 lost  assistant: or not  [boss]  (7 in, 7 out)
         │ ○  e464b1d3 lost  forked  [boss]
         ○  bcf67c71 main  assistant: It is done.  [boss]  (20 in, 4 out)
         ○  d1676004 main  tool result: c ok: done  [boss]
-        ◆    51777059 main  kept aside
+        ◆    51777059 main  separate work
         ├─╮
-        │ ◆    670f808d helper  kept aside
+        │ ◆    670f808d helper  separate work
         │ ├─╮
         │ │ ○  6b7713ed inner  assistant: deep  [boss]  (1 in, 1 out)
         │ │ ○  a3836670 inner  forked  [boss]
@@ -321,7 +321,7 @@ fn trajectories_of_others_are_read() {
             user: delegate
             note: beep
             assistant calls helper({})
-            kept aside
+            separate work
             tool result: a ok
             5 in, 1 out, next: ask
             - invalid: the trajectory, step 2: wanted 2 as `step_id`
@@ -342,8 +342,8 @@ fn trajectories_of_others_are_read() {
         expect![[r#"
             note: came from an ATIF trajectory: {"agent":"other","model":null…
             user: delegate
-            kept aside
-            kept aside
+            separate work
+            separate work
             12 in, 3 out, next: ask
             - invalid: the trajectory, sub-agent 2: an earlier one has the same `trajectory_id`, so nothing can refer to it
             - changed: 1 sub-agent's trajectory kept at the end: nothing refers to it

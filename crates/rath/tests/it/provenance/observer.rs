@@ -137,7 +137,7 @@ pub(crate) fn changes(before: &State, after: &State) -> Changes {
 }
 
 /// Translates recorded effects. A renamed file is gone from one path and new at another.
-pub(crate) fn told(effects: &[Effect]) -> Changes {
+pub(crate) fn reported_changes(effects: &[Effect]) -> Changes {
     let mut changes = Changes::new();
     let mut tell = |path: &str, happened: Happened| {
         let path = shown(&bytes(path));

@@ -44,7 +44,7 @@ fn stages(stages: Value) -> (&'static str, Value) {
 }
 
 /// Lists the changes of each step, and the difference of its tree from the one before.
-fn told(session: &Session) -> String {
+fn described(session: &Session) -> String {
     let mut told = String::new();
     let mut before = None;
     for at in view::trees(session.as_record()).list {
@@ -65,7 +65,7 @@ fn told(session: &Session) -> String {
 fn check(rounds: &[&[(&str, Value)]], expected: Expect) -> (Session, rath_test_support::TempDir) {
     let folder = two_files();
     let session = work(Session::user("go").to(Sandbox::local(folder.path())), rounds);
-    expected.assert_eq(&told(&session));
+    expected.assert_eq(&described(&session));
     assert_same(&checked_out(&session), &kept(&walk(folder.path())), "what was left");
     (session, folder)
 }
@@ -152,7 +152,7 @@ fn what_others_do_to_ignored_files_is_told_and_nobodys_call() {
         observed: +mine.log (the tree: )
         tool_result: +y.log (the tree: )
     "#]]
-    .assert_eq(&told(&session));
+    .assert_eq(&described(&session));
 }
 
 #[test]
@@ -224,12 +224,14 @@ fn what_a_call_wrote_that_was_ended_is_its_work_and_nothing_is_written_afterward
             let folder = two_files();
             let ends = json!({ "command": format!("{late}; sleep 60"), "timeout": time.as_secs() });
             let session = work(Session::user("go").to(open(folder.path())), &[&[("shell", ends)], &[sh(late)]]);
-            let has_begun =
-                told(&session).lines().next().is_some_and(|line| line.contains("+now.txt") && line.contains("late"));
+            let has_begun = described(&session)
+                .lines()
+                .next()
+                .is_some_and(|line| line.contains("+now.txt") && line.contains("late"));
             has_begun.then_some((folder, session))
         });
         let seen = kept(&walk(folder.path()));
-        let told = told(&session);
+        let told = described(&session);
         assert_eq!(told.lines().next(), Some("tool_result: +late.txt +now.txt"), "{told}");
         // A second may have written nothing before it was ended, and what it wrote is all that there is.
         assert!(matches!(told.lines().nth(1), None | Some("tool_result: ~late.txt")), "{told}");

@@ -44,7 +44,7 @@ fn main_of(sessions: &[Session]) -> BranchId {
 
 /// Everything that a store reports about its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct StoreContent {
     list: Vec<String>,
     branches: BTreeMap<BranchId, Vec<String>>,
 }
@@ -70,21 +70,21 @@ fn steps(session: &Session) -> Vec<String> {
     lineage.walk().iter().map(step).collect()
 }
 
-impl Said {
+impl StoreContent {
     fn by(store: &Store) -> Self {
         let list = block_on(store.list()).expect("a list");
         let branches = list
             .iter()
             .map(|it| (it.branch, steps(&block_on(store.read(it.branch)).expect("it is read").session)))
             .collect();
-        Said { list: list.iter().map(row).collect(), branches }
+        StoreContent { list: list.iter().map(row).collect(), branches }
     }
 }
 
 /// Checks that a changed store reports damage wherever its answer differs from the one before.
 ///
 /// Returns true if damage was reported.
-fn check(uri: &str, before: &Said, main: BranchId, harm: Harm, last_write: usize) -> Result<bool, String> {
+fn check(uri: &str, before: &StoreContent, main: BranchId, harm: Harm, last_write: usize) -> Result<bool, String> {
     // Where the end is missing, that its writer did not close it is all that can be known; and a store of no bytes is new. A change
     // in what was written last looks like a write that the power cut off.
     let (cut, empty) = match harm {
@@ -173,7 +173,14 @@ enum Harm {
 }
 
 /// Does harm to one file at a time, and checks what the store says.
-fn harm(kind: &str, name: &str, files: &Files, before: &Said, main: BranchId, harms: impl Fn(&[u8]) -> Vec<Harm>) {
+fn harm(
+    kind: &str,
+    name: &str,
+    files: &Files,
+    before: &StoreContent,
+    main: BranchId,
+    harms: impl Fn(&[u8]) -> Vec<Harm>,
+) {
     let harmed: Vec<_> = files.iter().filter(|(path, _)| path.to_string_lossy().ends_with(name)).collect();
     assert!(!harmed.is_empty(), "a file {name}");
     let (mut tried, mut told, mut wrong) = (0_u64, 0_u64, Vec::new());
@@ -234,7 +241,7 @@ fn child() {
 }
 
 /// A store that was closed, what it says, and the session in it.
-fn closed(kind: &str) -> (rath_test_support::TempDir, Said, BranchId) {
+fn closed(kind: &str) -> (rath_test_support::TempDir, StoreContent, BranchId) {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
     let uri = uri(kind, folder.path());
@@ -243,7 +250,7 @@ fn closed(kind: &str) -> (rath_test_support::TempDir, Said, BranchId) {
     let main = main_of(&sessions);
     close(sessions, store);
     let store = block_on(Store::open(&uri)).expect("a store");
-    let said = Said::by(&store);
+    let said = StoreContent::by(&store);
     close((), store);
     assert!(said.list.iter().all(|row| row.ends_with("false")), "{}", said.list.join("\n"));
     (folder, said, main)
@@ -297,7 +304,7 @@ fn together(files: &Files) -> (rath_test_support::TempDir, String) {
 #[test]
 fn a_wal_that_is_cut_or_changed_anywhere_leaves_a_state_that_was_committed() {
     let (_folder, files, main) = left_by_a_kill();
-    let said = Said::by(&block_on(Store::open(&together(&files).1)).expect("a store"));
+    let said = StoreContent::by(&block_on(Store::open(&together(&files).1)).expect("a store"));
     assert!(said.list.iter().any(|row| row.ends_with("true")), "{}", said.list.join("\n"));
     let wal = files.iter().position(|(path, _)| path.to_string_lossy().ends_with("-wal")).expect("a WAL");
     let bytes = files[wal].1.clone();
@@ -354,7 +361,7 @@ fn every_page_that_is_lost_leaves_the_other_sessions_readable() {
         ids
     });
     let store = block_on(Store::open(&uri)).expect("a store");
-    let said = Said::by(&store);
+    let said = StoreContent::by(&store);
     close((), store);
     let files = files(folder.path());
     let database = files.iter().position(|(path, _)| path.ends_with("store")).expect("a database");
@@ -495,7 +502,7 @@ fn a_store_that_cannot_be_written_to_is_read() {
         return println!("skipped: this user writes everywhere");
     }
     let store = block_on(Store::open(&uri("sqlite", folder.path()))).expect("it can be read");
-    assert_eq!(Said::by(&store), said);
+    assert_eq!(StoreContent::by(&store), said);
     let error = block_on(store.resume(main)).expect_err("it cannot be written");
     assert!(error.message().starts_with("cannot write to "), "{error}");
     set(folder.path(), 0o755);

@@ -219,7 +219,7 @@ impl fmt::Display for Counts {
 }
 
 /// One session's place, with those who watch from outside.
-struct Stage {
+struct KillTrial {
     folder: rath_test_support::TempDir,
     uri: String,
     seen_acks: usize,
@@ -228,11 +228,11 @@ struct Stage {
     answers: usize,
 }
 
-impl Stage {
+impl KillTrial {
     fn new(kind: &str) -> Self {
         let folder = rath_test_support::temp_dir();
         let uri = uri(kind, folder.path());
-        Stage { folder, uri, seen_acks: 0, seen_effects: 0, answers: 0 }
+        KillTrial { folder, uri, seen_acks: 0, seen_effects: 0, answers: 0 }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -363,14 +363,14 @@ async fn decide(store: &Store, branch: rath::BranchId, counts: &mut Counts, chan
 fn kill(kind: &str, kills: u64) -> Counts {
     let mut counts = Counts::default();
     let mut chance = Chance(rath_test_support::seed() + kind.len() as u64);
-    let mut stage = Stage::new(kind);
+    let mut stage = KillTrial::new(kind);
     // The time of a run that is not killed.
     let begun = Instant::now();
     let ended = stage.start().wait_with_output().expect("it ends");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let typical = begun.elapsed();
     stage.check(&mut counts, &mut chance);
-    stage = Stage::new(kind);
+    stage = KillTrial::new(kind);
     while counts.kills < kills {
         let mut child = stage.start();
         // Any moment of what is left to be done; now and then one just after the start.
@@ -387,7 +387,7 @@ fn kill(kind: &str, kills: u64) -> Counts {
             }
             counts.ends += 1;
             stage.check(&mut counts, &mut chance);
-            stage = Stage::new(kind);
+            stage = KillTrial::new(kind);
             continue;
         }
         child.kill().expect("it can be killed");

@@ -106,7 +106,7 @@ impl<'a> Program<'a> {
                 away.push(Chunk::user("elsewhere"));
                 block_on(away.durable()).expect("durable");
                 let found = block_on(self.elsewhere.read(away.id())).expect("it is there").session;
-                assert_eq!(told(&found), told(&away), "seed {}", self.seed);
+                assert_eq!(described(&found), described(&away), "seed {}", self.seed);
                 now(session.merge(&found)).expect("no call is open")
             }
         };
@@ -117,7 +117,7 @@ impl<'a> Program<'a> {
     fn open_again(&mut self, at: usize) {
         let session = &self.live[at];
         block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
-        let (id, before) = (session.id(), told(session));
+        let (id, before) = (session.id(), described(session));
         if !has_own_steps(session) {
             return;
         }
@@ -128,7 +128,7 @@ impl<'a> Program<'a> {
         match block_on(store.resume(id)) {
             Ok(resumed) => {
                 let session = resumed.complete().expect("as it was left");
-                assert_eq!(told(&session), before, "seed {}", self.seed);
+                assert_eq!(described(&session), before, "seed {}", self.seed);
                 self.live.push(session);
             }
             // An untouched fork holds the branch that it leaves.
@@ -149,7 +149,7 @@ impl<'a> Program<'a> {
             if has_own_steps(session) {
                 let found = block_on(store.read(session.id())).expect("it is there");
                 assert!(found.damage.is_empty(), "seed {seed}: {:?}", found.damage);
-                assert_eq!(told(&found.session), told(session), "seed {seed}, {}", store.uri());
+                assert_eq!(described(&found.session), described(session), "seed {seed}, {}", store.uri());
             }
         }
         for pair in self.live.windows(2).filter(|pair| pair.iter().all(has_own_steps)) {
@@ -192,7 +192,7 @@ impl<'a> Program<'a> {
         }
         for session in &sessions {
             let found = block_on(together.read(session.id())).expect("it is there").session;
-            assert_eq!((told(&found), found.is_guest()), (told(session), session.is_guest()), "seed {seed}");
+            assert_eq!((described(&found), found.is_guest()), (described(session), session.is_guest()), "seed {seed}");
         }
         if sessions.len() == self.live.len() {
             let [together, alone] = [&together, &alone].map(|store| block_on(store.check()).expect("a check").steps);
@@ -202,7 +202,7 @@ impl<'a> Program<'a> {
 }
 
 /// All that a session is, to be compared.
-fn told(session: &Session) -> String {
+fn described(session: &Session) -> String {
     let steps: Vec<_> = session.as_record().steps().into_iter().map(Step::id).collect();
     format!("{session}\n{steps:?}\n{}\n{}", session.lineage(), session.export(Ids::Canonical))
 }
@@ -247,7 +247,10 @@ fn forks_of_an_unrecorded_session_are_recorded_at_the_same_time() {
                         let mut fork = block_on(fork.record(store)).expect("recorded");
                         fork.push(Chunk::assistant("further"));
                         block_on(fork.durable()).expect("durable");
-                        assert_eq!(told(&block_on(store.read(fork.id())).expect("it is there").session), told(&fork));
+                        assert_eq!(
+                            described(&block_on(store.read(fork.id())).expect("it is there").session),
+                            described(&fork)
+                        );
                         fork.id()
                     }
                 };
@@ -400,7 +403,7 @@ fn equal_work_of_programs_that_read_one_head_stays_apart() {
             }
             for left in &sessions {
                 let found = block_on(open().read(left.id())).expect("it is there").session;
-                assert_eq!(told(&found), told(left), "{name}");
+                assert_eq!(described(&found), described(left), "{name}");
             }
         }
     });
