@@ -194,14 +194,14 @@ impl Detached {
 impl Retry {
     /// Makes the failure of an attempt.
     pub fn new(attempt: u32, of: u32, error: impl Into<Text>) -> Self {
-        Retry { attempt, of, error: error.into() }
+        Retry { attempt, of, error: error.into(), provider: None }
     }
 }
 
 impl Interrupted {
     /// Makes an interruption of the run.
     pub fn new(reason: impl Into<Text>) -> Self {
-        Interrupted { reason: reason.into(), partial: None }
+        Interrupted { reason: reason.into(), partial: None, provider: None }
     }
 }
 
@@ -229,7 +229,7 @@ impl Denied {
 impl Failed {
     /// Makes the failure of a run.
     pub fn new(error: impl Into<String>, message: impl Into<Text>) -> Self {
-        Failed { error: error.into(), message: message.into(), partial: None }
+        Failed { error: error.into(), message: message.into(), partial: None, provider: None }
     }
 }
 
@@ -442,13 +442,21 @@ setters! {
         /// Sets the reason why no version of the file is kept.
         with_unkept(unkept: Option<UnkeptReason>);
     }
+    Retry {
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
+    }
     Interrupted {
         /// Sets the text of an answer that had arrived.
         with_partial(partial: Option<Text>);
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
     }
     Failed {
         /// Sets the text of an answer that had arrived.
         with_partial(partial: Option<Text>);
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
     }
     Observed {
         /// Sets the differences from the state that the record knew.
