@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 use rath::Event;
-use rath::chunk::{Call, Denied, Outcome, ToolResult};
+use rath::chunk::{Assistant, Call, Denied, Finish, Outcome, ToolResult};
 use rath::prelude::*;
 use rath::record::draw::{self, one_line, preview};
 use serde_json::json;
@@ -18,8 +18,12 @@ use crate::output::{self, BRANCH};
 /// Prints the events of a run as they happen.
 pub(crate) struct EventPrinter {
     json: bool,
+    /// True if text is printed as it arrives: to a terminal. Elsewhere only answers that are whole are printed.
+    is_live: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
+    /// True if the next answer continues the text of the last one.
+    is_continued: bool,
     /// The calls of the last answer.
     calls: Vec<Call>,
 }
@@ -28,7 +32,7 @@ const FAINT: Style = Style::new().dimmed();
 
 impl EventPrinter {
     pub(crate) fn new(json: bool) -> Self {
-        EventPrinter { json, answering: false, calls: Vec::new() }
+        EventPrinter { json, is_live: output::is_terminal(), answering: false, is_continued: false, calls: Vec::new() }
     }
 
     pub(crate) fn print(&mut self, event: &Event) -> io::Result<()> {
@@ -36,10 +40,8 @@ impl EventPrinter {
             return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
-            EventKind::Text(text) => {
-                self.answering = true;
-                output::data(|out| out.write_all(text.as_bytes()))
-            }
+            EventKind::Text(text) if self.is_live => self.text(text),
+            EventKind::Turn { .. } if self.is_continued => Ok(()),
             EventKind::Turn { .. } => self.end_line(),
             EventKind::ToolStarted(call) => {
                 let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
@@ -47,7 +49,8 @@ impl EventPrinter {
             }
             EventKind::Step(step) => self.step(step.chunk()),
             EventKind::Retry { attempt, of, error, .. } => {
-                self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))
+                let void = if self.answering { "; the text above is void" } else { "" };
+                self.note(&format!("attempt {attempt} of {of} failed: {}{void}", preview(error)))
             }
             _ => Ok(()),
         }
@@ -56,7 +59,10 @@ impl EventPrinter {
     /// Prints a call that a rule refused: it is never started, so no other event tells.
     fn step(&mut self, chunk: &Chunk) -> io::Result<()> {
         match chunk {
-            Chunk::Assistant(answer) => self.calls = answer.calls.clone(),
+            Chunk::Assistant(answer) => {
+                self.calls = answer.calls.clone();
+                return self.answer(answer);
+            }
             Chunk::Denied(Denied { call, rule: Some(rule), .. }) => {
                 let Some(call) = self.calls.iter().find(|known| known.id == *call) else { return Ok(()) };
                 let argument = output::main_argument(&call.tool, call.arguments.as_str().unwrap_or_default());
@@ -67,6 +73,22 @@ impl EventPrinter {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Prints the text of an answer that has ended, if it was not printed as it arrived. A withheld answer is not data.
+    fn answer(&mut self, answer: &Assistant) -> io::Result<()> {
+        self.is_continued = answer.is_paused() || (answer.finish == Finish::Length && answer.calls.is_empty());
+        let text = answer.text.as_str().unwrap_or_default();
+        match answer.finish {
+            _ if self.is_live || text.trim().is_empty() => Ok(()),
+            Finish::Filtered => self.note(&format!("withheld, after this text: {}", preview(text))),
+            _ => self.text(text),
+        }
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.answering = true;
+        output::data(|out| out.write_all(text.as_bytes()))
     }
 
     /// Prints why a call failed, and the files that were put back after it or could not be.

@@ -17,6 +17,8 @@ mod demo;
 mod directories;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod endings;
 mod explain;
 mod files;
 mod fixture;

@@ -94,6 +94,19 @@ impl ToolStarted {
     }
 }
 
+impl Assistant {
+    /// Returns true if the provider paused the answer: `paused` among its facts. It is sent back as it is, and goes on.
+    pub fn is_paused(&self) -> bool {
+        #[derive(serde::Deserialize)]
+        struct PauseFacts {
+            paused: bool,
+        }
+        // Most facts say nothing of it, and are not parsed.
+        let facts = self.facts.as_ref().map(Json::as_str).filter(|facts| facts.contains("\"paused\""));
+        facts.and_then(|facts| serde_json::from_str::<PauseFacts>(facts).ok()).is_some_and(|facts| facts.paused)
+    }
+}
+
 impl ToolResult {
     /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {

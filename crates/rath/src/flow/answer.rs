@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::agent::Agent;
+use super::ending::whole_answer;
 use super::run_module;
 use crate::error::ErrorKind;
 use crate::provider::{MAX_ARGUMENT_VALUES, count_json_values};
@@ -86,8 +87,8 @@ impl AnswerFormat {
 
     /// Reads the model's newest answer, or says what is wrong with it.
     fn read<T: DeserializeOwned>(&self, session: &Session) -> Result<T, String> {
-        let text = session.last_answer().unwrap_or_default();
-        let json = strip_fence(text);
+        let text = whole_answer(session);
+        let json = strip_fence(&text);
         if count_json_values(json) > MAX_ARGUMENT_VALUES {
             return Err(format!("it has more than {MAX_ARGUMENT_VALUES} JSON values"));
         }

@@ -776,11 +776,26 @@ fn an_empty_answer_is_no_answer() {
         r#"{"calls": [{"name": "help", "arguments": {"task": "t"}}]}"#,
         r#"{"text": "Let me see.", "calls": [{"name": "look"}]}"#,
         r#"{"text": ""}"#,
+        r#"{"text": ""}"#,
         r#"{"text": "done"}"#,
     ]);
     let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider).tool(look));
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(log(&session).contains("call_1_1 failed: the workflow gave no answer"), "{}", log(&session));
+    let told = "call_1_1 failed: the model gave an empty answer";
+    assert!(log(&session).contains(told), "{}", log(&session));
+}
+
+#[test]
+fn an_answer_that_was_cut_off_and_goes_on_is_given_back_whole() {
+    let provider = script([
+        r#"{"calls": [{"name": "help", "arguments": {"task": "t"}}]}"#,
+        r#"{"text": "It is su", "finish": "length"}"#,
+        r#"{"text": "nny.", "usage": {"input": 1, "output": 1}}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider));
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(log(&session).contains("It is sunny."), "{}", log(&session));
 }
 
 #[cfg(unix)]
