@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anstyle::Style;
 use rath::Event;
+use rath::chunk::{Assistant, Finish};
 use rath::prelude::*;
 use rath::record::draw::preview;
 use serde_json::json;
@@ -21,8 +22,12 @@ pub(crate) struct EventPrinter {
     json: bool,
     /// True if the answer is JSON, which is printed once it was checked, and not as it arrives.
     has_answer_at_end: bool,
+    /// True if text is printed as it arrives: to a terminal. Elsewhere only answers that are whole are printed.
+    is_live: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
+    /// True if the next answer continues the text of the last one.
+    is_continued: bool,
     cards: Cards,
     /// The directory with the versions of the files.
     project: PathBuf,
@@ -34,7 +39,15 @@ const MAX_COLUMNS: usize = 200;
 
 impl EventPrinter {
     pub(crate) fn new(json: bool, project: PathBuf) -> Self {
-        EventPrinter { json, has_answer_at_end: false, answering: false, cards: Cards::default(), project }
+        EventPrinter {
+            json,
+            has_answer_at_end: false,
+            is_live: output::is_terminal(),
+            answering: false,
+            is_continued: false,
+            cards: Cards::default(),
+            project,
+        }
     }
 
     /// Prints the answer of JSON at the end, in the place of texts as they arrive.
@@ -47,21 +60,24 @@ impl EventPrinter {
             return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
-            EventKind::Text(_) if self.has_answer_at_end => Ok(()),
-            EventKind::Text(text) => {
-                // A line that has begun ends where the text goes on.
-                terminal::show_live(Vec::new());
-                self.answering = true;
-                return output::data(|out| out.write_all(text.as_bytes()));
-            }
+            EventKind::Text(text) if self.is_live && !self.has_answer_at_end => return self.text(text),
+            EventKind::Text(_) => {}
+            EventKind::Turn { .. } if self.is_continued => {}
             EventKind::Turn { .. } => self.end_line()?,
             EventKind::Retry { attempt, of, error, .. } => {
+                let void = if self.answering { "; the text above is void" } else { "" };
                 self.end_line()?;
-                output::message!("{FAINT}·{FAINT:#} attempt {attempt} of {of} failed: {}", preview(error));
+                output::message!("{FAINT}·{FAINT:#} attempt {attempt} of {of} failed: {}{void}", preview(error));
             }
             _ => {
-                if let EventKind::ToolStarted(_) = event.kind {
-                    self.end_line()?;
+                match &event.kind {
+                    EventKind::ToolStarted(_) => self.end_line()?,
+                    EventKind::Step(step) => {
+                        if let Chunk::Assistant(answer) = step.chunk() {
+                            self.answer(answer)?;
+                        }
+                    }
+                    _ => {}
                 }
                 let columns = output::message_columns().unwrap_or(MAX_COLUMNS);
                 for line in self.cards.follow(event, &self.project, columns).await {
@@ -72,6 +88,27 @@ impl EventPrinter {
         }
         self.show_live();
         Ok(())
+    }
+
+    /// Prints the text of an answer that has ended, if it was not printed as it arrived. A withheld answer is not data.
+    fn answer(&mut self, answer: &Assistant) -> io::Result<()> {
+        self.is_continued = answer.is_paused() || (answer.finish == Finish::Length && answer.calls.is_empty());
+        let text = answer.text.as_str().unwrap_or_default();
+        if self.is_live || self.has_answer_at_end || text.trim().is_empty() {
+            return Ok(());
+        }
+        if answer.finish == Finish::Filtered {
+            output::message!("{FAINT}·{FAINT:#} withheld, after this text: {}", preview(text));
+            return Ok(());
+        }
+        self.text(text)
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        // A line that has begun ends where the text goes on.
+        terminal::show_live(Vec::new());
+        self.answering = true;
+        output::data(|out| out.write_all(text.as_bytes()))
     }
 
     /// Shows the calls that run now, with their newest output and their time, if a person sees them.
@@ -110,7 +147,7 @@ impl EventPrinter {
                 json!({"event": "error", "session": id, "message": error.message(), "hint": hints::hint(error)})
             }
         };
-        if let Some(value) = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(answer).ok()) {
+        if let Some(value) = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(&answer).ok()) {
             last["answer"] = value;
         }
         output::data(|out| output::json_line(out, &last))

@@ -33,6 +33,11 @@ impl Money {
         self.pico as f64 / 1e12
     }
 
+    /// Returns the amount in millionths of a millionth of a dollar.
+    pub fn as_picodollars(self) -> u128 {
+        self.pico
+    }
+
     /// Returns the difference; nothing if `other` is more.
     pub fn saturating_sub(self, other: Money) -> Self {
         Money { pico: self.pico.saturating_sub(other.pico) }

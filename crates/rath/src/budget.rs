@@ -1,20 +1,30 @@
 //! Budgets: limits that a session and its forks share.
 
+mod reservation;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rath_record::chunk::Identity;
-use rath_record::draw::count;
+use rath_record::chunk::{Chunk, Identity};
 use rath_record::{Record, StepId, Usage};
+use tokio::sync::Notify;
 
+use self::reservation::Reserved;
+pub(crate) use self::reservation::{CallEstimate, InputEstimate, OutputRange, Reservation};
 use crate::provider::{Money, Prices, identity_of};
 
 /// The limits that a session and everything that forks from it share.
 ///
-/// A budget is checked before every model call, for the tokens that the call sends. The length of the answer is not known
-/// then, so the last call may exceed a limit of tokens or money by its answer.
+/// Before every model call its tokens are set aside for it: the estimated input, and the longest answer that it may get. If
+/// less is left than that, the request limits the answer to the rest, and if nothing is left for an answer, the call is not
+/// made. While calls under way hold tokens that another call needs, that call waits until they end: those that ask side by
+/// side do not exceed a limit together. What a limit may be exceeded by is the error in the estimated input of one call.
+///
+/// A call with an answer counts what the provider reports, or else an estimate. An attempt without an answer counts nothing
+/// if no piece of an answer had arrived. Otherwise it counts what the provider had reported by then, or else an estimate of
+/// the input and of the pieces.
 ///
 /// The usage that a session has on record is counted too, so a budget given to a resumed session continues where the last
 /// one stopped; only time starts again. Setting a limit again changes it for all sessions that share the budget.
@@ -27,7 +37,14 @@ use crate::provider::{Money, Prices, identity_of};
 /// # assert!(fork.budget().is_some());
 /// ```
 #[derive(Clone, Default)]
-pub struct Budget(Arc<Mutex<BudgetState>>);
+pub struct Budget(Arc<SharedBudget>);
+
+#[derive(Default)]
+struct SharedBudget {
+    state: Mutex<BudgetState>,
+    /// Notified when a reservation ends.
+    released: Notify,
+}
 
 #[derive(Default)]
 struct BudgetState {
@@ -35,8 +52,8 @@ struct BudgetState {
     spent: Spending,
     /// The answers that are counted, so that each is counted once even if many branches hold it.
     counted: HashSet<StepId>,
-    /// The estimated usage of calls under way.
-    reserved: Spending,
+    /// The sum of the reservations of calls under way.
+    reserved: Reserved,
     /// The time when the budget was first given to a session.
     started: Option<Instant>,
 }
@@ -66,15 +83,6 @@ struct Spending {
     recorded: Money,
     /// The usage of all other calls.
     by_model: Vec<(Identity, Usage)>,
-}
-
-/// The estimate for a call that is about to be made.
-pub(crate) struct CallEstimate<'a> {
-    pub(crate) identity: &'a Identity,
-    /// The estimated number of tokens that the call sends.
-    pub(crate) tokens: u64,
-    pub(crate) depth: u32,
-    pub(crate) prices: &'a Prices,
 }
 
 impl Budget {
@@ -144,18 +152,10 @@ impl Budget {
             {
                 // A cost on record needs no price of the model.
                 state.spent.recorded += recorded.unwrap_or_default();
+                state.spent.turns += u64::from(!is_attempt(step.chunk()));
                 state.spent.add(identity_of(step.chunk()).filter(|_| recorded.is_none()), usage);
             }
         }
-    }
-
-    /// Reserves the usage of a call, or fails if a limit is reached.
-    pub(crate) fn reserve(&self, call: &CallEstimate<'_>) -> Result<Reservation, BudgetError> {
-        let mut state = self.state();
-        state.check(call)?;
-        let usage = Usage::new(call.tokens, 0);
-        state.reserved.add(Some(call.identity), usage);
-        Ok(Reservation { budget: self.clone(), identity: call.identity.clone(), usage })
     }
 
     /// Returns the remaining time, if time is limited.
@@ -176,7 +176,7 @@ impl Budget {
 
     fn state(&self) -> MutexGuard<'_, BudgetState> {
         // Each sum and limit is set in one assignment, so a panic elsewhere leaves them valid.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,59 +213,6 @@ impl BudgetError {
 }
 
 impl BudgetState {
-    fn check(&self, call: &CallEstimate<'_>) -> Result<(), BudgetError> {
-        let BudgetLimits { tokens, money, turns, depth, time } = self.limits;
-        let over_limit = |message: String| Err(BudgetError::limit(message));
-        if let Some(limit) = depth
-            && call.depth > limit
-        {
-            let limit = count(limit.into(), "fork");
-            return over_limit(format!("the budget allows branches {limit} deep, and this one is {}", call.depth));
-        }
-        if let Some(limit) = time
-            && self.elapsed() >= limit
-        {
-            return Err(BudgetError::time(limit));
-        }
-        let used_turns = self.spent.turns.saturating_add(self.reserved.turns);
-        if let Some(limit) = turns
-            && used_turns >= limit
-        {
-            let under_way = if self.reserved.turns > 0 { ", by turns that are under way too" } else { "" };
-            return over_limit(format!("the budget of {} is used up{under_way}", count(limit, "turn")));
-        }
-        let used = self.spent.tokens.saturating_add(self.reserved.tokens);
-        if let Some(limit) = tokens
-            && used.saturating_add(call.tokens) > limit
-        {
-            let wanted = call.tokens;
-            return over_limit(format!(
-                "{used} of the budget's {limit} tokens are used, and the next request has about {wanted}"
-            ));
-        }
-        if let Some(limit) = money {
-            let Some(price) = call.prices.get(call.identity) else {
-                return Err(BudgetError::no_price(format!(
-                    "the budget limits money, and `{}` has no price",
-                    call.identity
-                )));
-            };
-            let (spent, unpriced) = self.spent.money(call.prices);
-            if let Some(model) = unpriced {
-                let message = format!("the budget limits money, and `{model}`, which was used, has no price");
-                return Err(BudgetError::no_price(message));
-            }
-            let used = spent + self.reserved.money(call.prices).0;
-            let wanted = price.cost(Usage::new(call.tokens, 0));
-            if used + wanted > limit {
-                return over_limit(format!(
-                    "{used} of the budget of {limit} is used, and the next request costs {wanted}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     fn elapsed(&self) -> Duration {
         self.started.map(|started| started.elapsed()).unwrap_or_default()
     }
@@ -273,21 +220,11 @@ impl BudgetState {
 
 impl Spending {
     fn add(&mut self, identity: Option<&Identity>, usage: Usage) {
-        self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(usage.total());
         let Some(identity) = identity else { return };
         match self.by_model.iter_mut().find(|(known, _)| known == identity) {
             Some((_, sum)) => *sum += usage,
             None => self.by_model.push((identity.clone(), usage)),
-        }
-    }
-
-    /// Subtracts a reservation.
-    fn release(&mut self, identity: &Identity, usage: Usage) {
-        self.turns = self.turns.saturating_sub(1);
-        self.tokens = self.tokens.saturating_sub(usage.total());
-        if let Some((_, sum)) = self.by_model.iter_mut().find(|(known, _)| known == identity) {
-            sum.input = sum.input.saturating_sub(usage.input);
         }
     }
 
@@ -300,25 +237,7 @@ impl Spending {
     }
 }
 
-/// The reserved usage of one call. It is released on drop, even if the call failed.
-pub(crate) struct Reservation {
-    budget: Budget,
-    identity: Identity,
-    usage: Usage,
-}
-
-impl Reservation {
-    /// Replaces the reservation by the usage of the call that gave this answer.
-    pub(crate) fn commit(self, answer: StepId, usage: Usage) {
-        let mut state = self.budget.state();
-        // The call was paid for, even if an equal answer was counted before.
-        state.spent.add(Some(&self.identity), usage);
-        state.counted.insert(answer);
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.budget.state().reserved.release(&self.identity, self.usage);
-    }
+/// Returns true for a chunk that records an attempt without an answer, which is no turn.
+fn is_attempt(chunk: &Chunk) -> bool {
+    matches!(chunk, Chunk::Retry(_) | Chunk::Failed(_) | Chunk::Interrupted(_))
 }

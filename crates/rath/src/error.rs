@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Key,
     /// The provider has no such model.
     Model,
-    /// The provider rejects the request.
+    /// The provider rejects the request, or withholds the answer.
     Refused,
     /// The provider is overloaded or has an internal error.
     Busy,
@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Timeout,
     /// The provider cannot be reached, or the connection broke.
     Connection,
-    /// The answer of a provider cannot be parsed.
+    /// The answer of a provider cannot be parsed, or is empty.
     Answer,
     /// The budget is used up.
     Budget,

@@ -7,6 +7,7 @@
 mod agent;
 mod answer;
 mod compressor;
+mod ending;
 mod extract;
 mod fork_join;
 mod listed_tools;

@@ -17,6 +17,7 @@ mod http;
 mod keys;
 #[cfg(feature = "http")]
 mod openai;
+mod output_limit;
 mod price;
 mod registry;
 mod render;
@@ -60,6 +61,7 @@ pub use settings::{PromptCache, Settings, Shape, Streaming};
 pub(crate) use assemble::{MAX_ARGUMENT_VALUES, check_calls, count_json_values};
 #[cfg(feature = "http")]
 pub(crate) use http::is_local;
+pub(crate) use output_limit::OutputLimit;
 pub(crate) use price::{cost, identity_of};
 pub(crate) use render::{RequestCache, RequestTarget, estimate_tokens};
 
@@ -130,6 +132,11 @@ pub trait ProviderBackend: Send + Sync + 'static {
     /// Returns the wire format of the requests, and the parts of them that are not in the record.
     fn settings(&self) -> &Arc<Settings>;
 
+    /// Returns the option that limits the length of answers. A budget sets it if no option limits them.
+    fn limit_option(&self) -> &'static str {
+        self.settings().usual_limit_member()
+    }
+
     /// Returns the values that must never be recorded: the keys.
     ///
     /// Called with every request, so store the value instead of building it here.
@@ -154,6 +161,7 @@ type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ProviderError>>
 trait DynProviderBackend: Send + Sync {
     fn identity(&self) -> &Identity;
     fn settings(&self) -> &Arc<Settings>;
+    fn limit_option(&self) -> &'static str;
     fn secrets(&self) -> Secrets;
     fn send<'a>(&'a self, request: &'a Request, sink: &'a mut DeltaSink<'_>) -> SendFuture<'a>;
 }
@@ -165,6 +173,10 @@ impl<B: ProviderBackend> DynProviderBackend for B {
 
     fn settings(&self) -> &Arc<Settings> {
         ProviderBackend::settings(self)
+    }
+
+    fn limit_option(&self) -> &'static str {
+        ProviderBackend::limit_option(self)
     }
 
     fn secrets(&self) -> Secrets {
@@ -222,6 +234,16 @@ impl Provider {
 
     pub(crate) fn target(&self) -> RequestTarget<'_> {
         RequestTarget { identity: self.backend.identity(), settings: self.backend.settings() }
+    }
+
+    /// Returns the limit of the answers to its requests.
+    pub(crate) fn output_limit(&self) -> OutputLimit {
+        OutputLimit::of(self.identity(), self.backend.settings())
+    }
+
+    /// Returns the settings with which answers have at most this many tokens.
+    pub(crate) fn settings_with_output_limit(&self, tokens: u64) -> Arc<Settings> {
+        Arc::new(self.backend.settings().with_output_limit(tokens, self.backend.limit_option()))
     }
 
     pub(crate) fn retry_policy(&self) -> &Retry {

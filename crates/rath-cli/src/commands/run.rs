@@ -18,8 +18,8 @@ use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 
 /// Run an agent on a prompt
 ///
-/// The answer is printed on stdout as it arrives, and tool calls on stderr. Every step is stored as it happens, so
-/// nothing is lost if the run fails. Ctrl-C stops the agent, and `rath resume` continues.
+/// The answer is printed on stdout, in a terminal as it arrives, and tool calls on stderr. Every step is stored as it
+/// happens, so nothing is lost if the run fails. Ctrl-C stops the agent, and `rath resume` continues.
 ///
 /// Secrets are hidden wherever they appear: texts that look like a key, and the values of environment variables whose
 /// names end in _KEY, _TOKEN, _SECRET, _PASSWORD, _PASSWD or _CREDENTIALS.

@@ -157,7 +157,8 @@ impl Talk<'_> {
             EventKind::Retry { attempt, of, error, .. } => {
                 self.markdown.clear();
                 let error = rath::record::draw::preview(error);
-                vec![format!("attempt {attempt} of {of} failed: {error}").as_str().into()]
+                let void = if goes_on { "; the text above is void" } else { "" };
+                vec![format!("attempt {attempt} of {of} failed: {error}{void}").as_str().into()]
             }
             EventKind::Step(step) if matches!(step.chunk(), Chunk::Assistant(_)) => self.markdown.finish(columns),
             _ => self.cards.follow(event, &self.project, columns).await,

@@ -17,6 +17,8 @@ mod demo;
 mod directories;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod endings;
 mod explain;
 mod files;
 mod fixture;
@@ -562,7 +564,7 @@ fn render_shows_what_another_model_would_be_sent_and_what_is_lost() {
         folder.path(),
         &["render", "s.rath", "--to", "anthropic:claude-sonnet-4-5"],
         expect![[r#"
-        {"model":"claude-sonnet-4-5","system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Look."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","text":"I look."},{"type":"tool_use","id":"toolu_1","name":"look","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"a river"}]},{"role":"assistant","content":[{"type":"text","text":"A river."}]},{"role":"user","content":[{"type":"text","text":"Go on."}]}],"max_tokens":8192,"tools":[{"name":"none","description":"There is no tool.","input_schema":{"type":"object","properties":{}}}],"tool_choice":{"type":"none"},"cache_control":{"type":"ephemeral"},"stream":true}
+        {"model":"claude-sonnet-4-5","system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Look."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","text":"I look."},{"type":"tool_use","id":"toolu_1","name":"look","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"a river"}]},{"role":"assistant","content":[{"type":"text","text":"A river."}]},{"role":"user","content":[{"type":"text","text":"Go on."}]}],"max_tokens":64000,"tools":[{"name":"none","description":"There is no tool.","input_schema":{"type":"object","properties":{}}}],"tool_choice":{"type":"none"},"cache_control":{"type":"ephemeral"},"stream":true}
         ! kept: 1 reasoning block, 1 call id
         ! about 0 of 199 tokens from the prompt cache
         exit 0

@@ -94,6 +94,19 @@ impl ToolStarted {
     }
 }
 
+impl Assistant {
+    /// Returns true if the provider paused the answer: `paused` among its facts. It is sent back as it is, and goes on.
+    pub fn is_paused(&self) -> bool {
+        #[derive(serde::Deserialize)]
+        struct PauseFacts {
+            paused: bool,
+        }
+        // Most facts say nothing of it, and are not parsed.
+        let facts = self.facts.as_ref().map(Json::as_str).filter(|facts| facts.contains("\"paused\""));
+        facts.and_then(|facts| serde_json::from_str::<PauseFacts>(facts).ok()).is_some_and(|facts| facts.paused)
+    }
+}
+
 impl ToolResult {
     /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
@@ -194,14 +207,14 @@ impl Detached {
 impl Retry {
     /// Makes the failure of an attempt.
     pub fn new(attempt: u32, of: u32, error: impl Into<Text>) -> Self {
-        Retry { attempt, of, error: error.into() }
+        Retry { attempt, of, error: error.into(), provider: None }
     }
 }
 
 impl Interrupted {
     /// Makes an interruption of the run.
     pub fn new(reason: impl Into<Text>) -> Self {
-        Interrupted { reason: reason.into(), partial: None }
+        Interrupted { reason: reason.into(), partial: None, provider: None }
     }
 }
 
@@ -229,7 +242,7 @@ impl Denied {
 impl Failed {
     /// Makes the failure of a run.
     pub fn new(error: impl Into<String>, message: impl Into<Text>) -> Self {
-        Failed { error: error.into(), message: message.into(), partial: None }
+        Failed { error: error.into(), message: message.into(), partial: None, provider: None }
     }
 }
 
@@ -442,13 +455,21 @@ setters! {
         /// Sets the reason why no version of the file is kept.
         with_unkept(unkept: Option<UnkeptReason>);
     }
+    Retry {
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
+    }
     Interrupted {
         /// Sets the text of an answer that had arrived.
         with_partial(partial: Option<Text>);
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
     }
     Failed {
         /// Sets the text of an answer that had arrived.
         with_partial(partial: Option<Text>);
+        /// Sets the model whose tokens the attempt used.
+        with_provider(provider: Option<Identity>);
     }
     Observed {
         /// Sets the differences from the state that the record knew.

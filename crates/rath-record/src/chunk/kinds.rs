@@ -467,6 +467,9 @@ pub struct Retry {
     pub of: u32,
     /// The error of the attempt.
     pub error: Text,
+    /// The model that was asked, if the attempt used tokens: those of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Identity>,
 }
 
 /// The run was stopped from outside.
@@ -480,6 +483,9 @@ pub struct Interrupted {
     /// The text of an answer that had arrived by then, if there is some. No model reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Text>,
+    /// The model that was asked, if the attempt used tokens: those of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Identity>,
 }
 
 /// A person is asked about a call. The run ended because of that, unless the decision follows.
@@ -569,6 +575,9 @@ pub struct Failed {
     /// The text of an answer that had arrived by then, if there is some. No model reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Text>,
+    /// The model that was asked, if the attempt used tokens: those of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Identity>,
 }
 
 /// A person continued the session although something had changed since it was left.

@@ -168,10 +168,14 @@ impl Chunk {
                 effects.rewrite(plain);
                 calls.rewrite(plain);
             }
-            Chunk::Retry(Retry { attempt: _, of: _, error }) => error.rewrite(plain),
-            Chunk::Interrupted(Interrupted { reason, partial }) => {
+            Chunk::Retry(Retry { attempt: _, of: _, error, provider }) => {
+                error.rewrite(plain);
+                provider.rewrite(plain);
+            }
+            Chunk::Interrupted(Interrupted { reason, partial, provider }) => {
                 reason.rewrite(plain);
                 partial.rewrite(plain);
+                provider.rewrite(plain);
             }
             Chunk::Asked(Asked { call, why, rule, subject: _ }) => {
                 call.rewrite(plain);
@@ -189,8 +193,9 @@ impl Chunk {
                 by.rewrite(plain);
                 rule.rewrite(plain);
             }
-            Chunk::Failed(Failed { error, message, partial }) => {
+            Chunk::Failed(Failed { error, message, partial, provider }) => {
                 partial.rewrite(plain);
+                provider.rewrite(plain);
                 error.rewrite(plain);
                 message.rewrite(plain);
             }

@@ -101,6 +101,8 @@ impl TurnState {
                 (Choice::Done, Phase::Routed) => self.phase = Phase::Answered,
                 _ => {}
             },
+            // A paused answer is not over: the model is asked to go on with it.
+            Chunk::Assistant(answer) if answer.is_paused() => self.phase = Phase::Asked,
             Chunk::Assistant(_) => self.phase = Phase::Answered,
             // The model does not see a result that belongs to no open call.
             Chunk::ToolResult(_) if closes_a_call => self.phase = Phase::Asked,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::answer::AnswerFormat;
 use super::compressor::Compressor;
+use super::ending::{Endings, close_unfinished, whole_answer};
 use super::listed_tools::{ListedTools, as_recorded};
 use super::module::{Binding, Module};
 use super::{CloneRun, Run, Workflow};
@@ -27,6 +28,8 @@ use crate::tool::{
 /// A prompt, a model and tools.
 ///
 /// Run on a session, an agent asks the model and makes the calls that the model asks for, until the model asks for no more.
+/// A model whose answer was cut off by its limit is told so and goes on, three times at most; an empty answer is asked for
+/// once more. A run fails if the provider withholds an answer, and makes no call of that answer.
 /// The prompt and the tools are recorded as a chunk of their own, not as part of the conversation.
 ///
 /// An agent that gave the newest answer has nothing to do, so running it twice in a row asks the model once. To run it
@@ -218,6 +221,7 @@ impl Agent {
         self.instruct(&mut session, &listed.tools(), suffix);
         let mut turn = 0;
         let mut next_fold = 0;
+        let mut endings = Endings::default();
         loop {
             match session.next() {
                 Next::Done => {
@@ -242,8 +246,12 @@ impl Agent {
                     }
                     session.emit(|| EventKind::Turn { turn });
                     Box::pin(self.provider.ask_in(&mut session, None)).await?;
+                    endings.act_on(&mut session)?;
                 }
                 Next::RunTools(calls) => {
+                    if close_unfinished(&mut session, &calls)? {
+                        continue;
+                    }
                     let tools = listed.tools();
                     let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };
                     let outputs = Box::pin(run_calls(&mut session, &toolbox, calls)).await?;
@@ -464,7 +472,7 @@ impl Tool for Delegate {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
-        let answer = session.last_answer().filter(|words| !words.trim().is_empty());
+        let answer = Some(whole_answer(&session)).filter(|words| !words.trim().is_empty());
         Ok(answer.ok_or_else(|| Error::new(ErrorKind::Answer, "the workflow gave no answer"))?.into())
     }
 }

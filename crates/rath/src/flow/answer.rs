@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::agent::Agent;
+use super::ending::whole_answer;
 use super::run_module;
 use crate::error::ErrorKind;
 use crate::provider::{MAX_ARGUMENT_VALUES, count_json_values};
@@ -72,7 +73,7 @@ impl Agent {
     /// let schema = serde_json::json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
     /// let agent = Agent::new("You know rivers.", &provider).answer_schema(&schema)?;
     /// let session = agent.run(Session::user("Which river runs through Paris?")).await?;
-    /// assert_eq!(session.answer_json(), Some(r#"{"name": "Seine"}"#));
+    /// assert_eq!(session.answer_json().as_deref(), Some(r#"{"name": "Seine"}"#));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
@@ -116,11 +117,12 @@ impl Agent {
 }
 
 impl Session {
-    /// Returns the newest answer of a model without the code fence that models put around JSON.
+    /// Returns the newest answer of a model, with that of the answers that it continues and without the code fence that models put
+    /// around JSON.
     ///
     /// See [`Agent::answer_schema`] for an example: after such a run it is JSON that fits the schema.
-    pub fn answer_json(&self) -> Option<&str> {
-        self.last_answer().map(strip_fence)
+    pub fn answer_json(&self) -> Option<String> {
+        self.last_answer().map(|_| strip_fence(&whole_answer(self)).to_owned())
     }
 }
 
@@ -152,6 +154,7 @@ impl AnswerFormat {
     /// Reads the model's newest answer, or says what is wrong with it.
     fn read(&self, session: &Session) -> Result<Value, String> {
         let json = session.answer_json().unwrap_or_default();
+        let json = json.as_str();
         if count_json_values(json) > MAX_ARGUMENT_VALUES {
             return Err(format!("it has more than {MAX_ARGUMENT_VALUES} JSON values"));
         }

@@ -5,6 +5,7 @@ use rath_record::chunk::Identity;
 use super::Provider;
 use super::error::ProviderError;
 use super::http::{self, Auth};
+use super::output_limit::known_output_tokens;
 use super::registry::Env;
 use super::server::{HttpBackend, ServerConfig, server_methods};
 use super::settings::{PromptCache, Settings, Shape};
@@ -31,9 +32,12 @@ pub struct Anthropic {
 impl Anthropic {
     /// Creates a model at Anthropic.
     ///
-    /// An answer has at most 8,192 tokens unless [`max_tokens`](Anthropic::max_tokens) sets another limit.
+    /// An answer has at most as many tokens as the model writes, or 8,192 if that is not known, unless
+    /// [`max_tokens`](Anthropic::max_tokens) sets another limit.
     pub fn new(model: impl Into<String>) -> Self {
-        Anthropic { model: model.into(), server: ServerConfig::new(BASE_URL), settings: Settings::new(Shape::Messages) }
+        let model = model.into();
+        let settings = settings_for(&model);
+        Anthropic { model, server: ServerConfig::new(BASE_URL), settings }
     }
 
     /// Reads the configuration from the environment: `ANTHROPIC_API_KEY` (several keys separated by commas),
@@ -41,7 +45,8 @@ impl Anthropic {
     pub fn from_env(model: &str, env: &Env) -> Result<Self, ProviderError> {
         let (model, mut server) = ServerConfig::from_env(model, env, "ANTHROPIC", BASE_URL)?;
         server.base = trim_path(server.base);
-        Ok(Anthropic { model, server, settings: Settings::new(Shape::Messages) })
+        let settings = settings_for(&model);
+        Ok(Anthropic { model, server, settings })
     }
 
     /// Sets the base URL: the part before `/v1/messages`.
@@ -63,6 +68,16 @@ impl Anthropic {
     }
 
     server_methods!();
+}
+
+/// Returns the settings for a model: its own limit of answer tokens, if it is known.
+fn settings_for(model: &str) -> Settings {
+    let mut settings = Settings::new(Shape::Messages);
+    let identity = Identity { provider: "anthropic".to_owned(), model: model.to_owned() };
+    if let Some(tokens) = known_output_tokens(&identity) {
+        settings.set("max_tokens", tokens).expect("a number is JSON");
+    }
+    settings
 }
 
 impl From<Anthropic> for Provider {

@@ -95,10 +95,10 @@ impl OpenAi {
 impl From<OpenAi> for Provider {
     fn from(openai: OpenAi) -> Self {
         let OpenAi { model, server, mut settings, max_tokens } = openai;
+        // OpenAI's newer models refuse the name that every other server knows.
+        let chat_limit = if server.has_host_of(BASE_URL) { "max_completion_tokens" } else { "max_tokens" };
         if let Some(max) = max_tokens {
-            // OpenAI's newer models refuse the name that every other server knows.
-            let name = if server.has_host_of(BASE_URL) { "max_completion_tokens" } else { "max_tokens" };
-            settings.set(name, max).expect("a number is JSON");
+            settings.set(chat_limit, max).expect("a number is JSON");
         }
         let path = match settings.shape {
             Shape::Responses => RESPONSES_PATH,
@@ -109,7 +109,9 @@ impl From<OpenAi> for Provider {
         }
         let identity = Identity { provider: "openai".to_owned(), model };
         let http = server.into_client(Auth::Bearer, BASE_URL, KEY_VARIABLE);
-        Provider::new(HttpBackend::new(identity, settings, http, path))
+        let shape = settings.shape;
+        let backend = HttpBackend::new(identity, settings, http, path);
+        Provider::new(if shape == Shape::Chat { backend.limited_by(chat_limit) } else { backend })
     }
 }
 

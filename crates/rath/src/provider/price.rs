@@ -127,7 +127,7 @@ impl Prices {
 }
 
 /// Returns the name without the date or the `latest` at its end, if there is one.
-fn strip_version(name: &str) -> Option<&str> {
+pub(super) fn strip_version(name: &str) -> Option<&str> {
     let is_date = |text: &str| {
         text.bytes().zip("-2000-00-00".bytes()).all(|(found, form)| match form {
             b'0' => found.is_ascii_digit(),
@@ -182,10 +182,13 @@ pub(crate) fn cost(record: &Record, prices: &Prices) -> Cost {
     cost
 }
 
-/// Returns the model that gave the answer in a chunk.
+/// Returns the model that gave the answer in a chunk, or that began one.
 pub(crate) fn identity_of(chunk: &Chunk) -> Option<&Identity> {
     match chunk {
         Chunk::Assistant(answer) => answer.provider.as_ref(),
+        Chunk::Retry(retry) => retry.provider.as_ref(),
+        Chunk::Failed(failed) => failed.provider.as_ref(),
+        Chunk::Interrupted(interrupted) => interrupted.provider.as_ref(),
         _ => None,
     }
 }

@@ -206,6 +206,8 @@ struct RequestBuilder {
 enum Role {
     User,
     Assistant,
+    /// An answer that goes on where it is sent back.
+    Paused,
     Results,
 }
 
@@ -290,7 +292,8 @@ impl RequestBuilder {
             self.push_go_on(target);
         }
         let text = loaded_text(step, &answer.text)?;
-        if text.trim().is_empty() && exchanges.is_empty() {
+        let is_paused = answer.is_paused() && answer.provider.as_ref() == Some(target.identity);
+        if text.trim().is_empty() && exchanges.is_empty() && !(is_paused && answer.sidecar.is_some()) {
             self.report(step.id(), ReportPart::EmptyAnswer, Treatment::Dropped);
             return Ok(());
         }
@@ -302,7 +305,11 @@ impl RequestBuilder {
             Shape::Messages => messages::answer(self, target, step, answer, text, &calls)?,
             Shape::Responses => responses::answer(self, target, step, answer, text, &calls)?,
         }
-        self.last_role = Some(if calls.is_empty() { Role::Assistant } else { Role::Results });
+        self.last_role = Some(match calls.is_empty() {
+            true if is_paused => Role::Paused,
+            true => Role::Assistant,
+            false => Role::Results,
+        });
         self.has_calls |= !calls.is_empty();
         self.last_answer = Some(step.id());
         Ok(())

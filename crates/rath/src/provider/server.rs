@@ -115,11 +115,19 @@ pub(super) struct HttpBackend {
     http: HttpClient,
     /// The path of requests below the base URL.
     path: &'static str,
+    /// The option that limits the length of answers, if it is not the usual one.
+    limit_option: Option<&'static str>,
 }
 
 impl HttpBackend {
     pub(super) fn new(identity: Identity, settings: Settings, http: HttpClient, path: &'static str) -> Self {
-        HttpBackend { identity, settings: Arc::new(settings), http, path }
+        HttpBackend { identity, settings: Arc::new(settings), http, path, limit_option: None }
+    }
+
+    /// Sets the option that limits the length of answers.
+    pub(super) fn limited_by(mut self, option: &'static str) -> Self {
+        self.limit_option = Some(option);
+        self
     }
 }
 
@@ -130,6 +138,10 @@ impl ProviderBackend for HttpBackend {
 
     fn settings(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    fn limit_option(&self) -> &'static str {
+        self.limit_option.unwrap_or_else(|| self.settings.usual_limit_member())
     }
 
     fn secrets(&self) -> Secrets {

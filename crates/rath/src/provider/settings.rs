@@ -6,6 +6,7 @@ use rath_record::chunk::Json;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ProviderError, ProviderErrorKind};
+use super::output_limit::{LoweredLimit, UNKNOWN_OUTPUT_TOKENS};
 
 /// The parts of a request that do not come from the record.
 ///
@@ -28,6 +29,9 @@ pub struct Settings {
     /// The time that the provider is asked to cache the prompt, for providers that have to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PromptCache>,
+    /// The change that a budget made to the options of this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lowered: Option<LoweredLimit>,
     /// Further members of the request, as JSON.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, Json>,
@@ -90,11 +94,12 @@ impl Settings {
     pub fn new(shape: Shape) -> Self {
         let (cache, options) = match shape {
             Shape::Chat | Shape::Responses => (None, BTreeMap::new()),
-            Shape::Messages => {
-                (Some(PromptCache::Minutes), BTreeMap::from([("max_tokens".to_owned(), to_json(&8192))]))
-            }
+            Shape::Messages => (
+                Some(PromptCache::Minutes),
+                BTreeMap::from([("max_tokens".to_owned(), to_json(&UNKNOWN_OUTPUT_TOKENS))]),
+            ),
         };
-        Settings { shape, stream: Streaming::Pieces, cache, options }
+        Settings { shape, stream: Streaming::Pieces, cache, lowered: None, options }
     }
 
     /// Sets a further member of the request: `temperature`, `tool_choice`, ..
@@ -121,7 +126,6 @@ impl Settings {
     }
 
     /// Removes a further member, and returns it.
-    #[cfg(feature = "http")]
     pub(super) fn take(&mut self, name: &str) -> Option<Json> {
         self.options.remove(name)
     }

@@ -24,11 +24,11 @@ pub(crate) enum StopReason {
 impl StopReason {
     /// Records the interruption and returns its error. Running the session again continues from here.
     pub(crate) fn record(self, session: &mut Session) -> Error {
-        self.record_after(None, session)
+        self.record_with(session, |session, interrupted| _ = session.push(interrupted))
     }
 
-    /// Like [`record`](StopReason::record), with the text of an answer that had arrived.
-    pub(crate) fn record_after(self, partial: Option<Text>, session: &mut Session) -> Error {
+    /// Like [`record`](StopReason::record), with a function that records the interruption.
+    pub(crate) fn record_with(self, session: &mut Session, push: impl FnOnce(&mut Session, Interrupted)) -> Error {
         let (kind, why, hint) = match self {
             StopReason::Budget(stop) => (ErrorKind::Budget, stop.to_string(), stop.hint),
             StopReason::Cancelled => {
@@ -36,7 +36,7 @@ impl StopReason {
                 (ErrorKind::Cancelled, CANCELLED.to_owned(), hint)
             }
         };
-        session.push(Interrupted::new(why.as_str()).with_partial(partial));
+        push(session, Interrupted::new(why.as_str()));
         Error::new(kind, why).with_hint(hint).with_session(session)
     }
 

@@ -46,12 +46,12 @@ fn every_limit_stops_before_the_call() {
     check(
         Budget::new().tokens(350),
         2,
-        expect!["300 of the budget's 350 tokens are used, and the next request has about 65"],
+        expect!["300 of the budget's 350 tokens are used, and the next request has about 152"],
     );
     check(
         Budget::new().money(Money::dollars(0.45)),
         2,
-        expect!["$0.40 of the budget of $0.45 is used, and the next request costs $0.065"],
+        expect!["$0.40 of the budget of $0.45 is used, and the next request costs $0.152"],
     );
     check(Budget::new().time(Duration::ZERO), 0, expect!["the time of the budget is over: 0ns"]);
     check(Budget::new().turns(0), 0, expect!["the budget of 0 turns is used up"]);
@@ -157,7 +157,7 @@ fn a_stopped_session_continues_with_a_higher_limit() {
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("session.rath");
     stopped.save_blocking(&path).expect("it can be saved");
-    let opened = Session::open_blocking(&path).expect("it can be opened").session.within(Budget::new().tokens(290));
+    let opened = Session::open_blocking(&path).expect("it can be opened").session.within(Budget::new().tokens(320));
     assert_eq!(opened.budget().expect("it has one").spent_tokens(), 150);
     let (answered, error) = until_stopped(opened, &provider);
     assert_eq!(answered, 1, "{error}");

@@ -50,6 +50,7 @@ mod real;
 mod remote_sandbox;
 mod render;
 mod replay;
+mod reservation;
 mod running;
 mod salvage;
 mod script;

@@ -273,7 +273,9 @@ fn a_failed_attempt_leaves_nothing_of_its_answer() {
         let session = provider.ask(Session::user("hi")).each(each).await.expect("the third is answered");
         assert_eq!(pieces, ["Hel", "<1/3>", "<2/3>", "Hel", "lo."]);
         assert_eq!(session.text(), Some("Hello."));
-        assert_eq!(session.usage(), Usage::new(9, 2));
+        // The first attempt is paid for as far as it came.
+        let used: Vec<_> = session.as_record().steps().iter().filter_map(|step| step.stamp().usage).collect();
+        assert_eq!(used, [Usage::new(28, 1), Usage::new(9, 2)]);
         // Every attempt sent the bytes that the record rebuilds.
         let sent = server.requests();
         let rebuilt = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");

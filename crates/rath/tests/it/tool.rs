@@ -530,27 +530,27 @@ fn a_sub_agent_returns_its_final_text_and_its_work_is_kept_aside_and_counted() {
     let session = Session::user("What is in Paris?").within(Budget::new().tokens(10_000));
     let session = block_on(agent.run(session)).expect("a run");
     expect![[r#"
-        ○  9330b9a3 main  assistant: Seine and Eiffel.  [agent]  (50 in, 5 out)
-        ○  04428927 main  tool result: call_1_2 ok: The Eiffel Tower.  [agent]
-        ◆    754a4e52 main  separate work  [agent]
+        ○  92631c10 main  assistant: Seine and Eiffel.  [agent]  (50 in, 5 out)
+        ○  ab798916 main  tool result: call_1_2 ok: The Eiffel Tower.  [agent]
+        ◆    c10db8db main  separate work  [agent]
         ├─╮
-        │ ○  c067d883 research~2  assistant: The Eiffel Tower.  [agent.research]  (30 in, 3 out)
-        │ ○  1cc1f599 research~2  instructions: You look things up. (tools: look)  [agent.research]
-        │ ○  001546b2 research~2  user: Find the tower.  [agent]
-        │ ○  068d7fa0 research~2  forked  [agent]
-        ○  ea43032f main  tool result: call_1_1 ok: The Seine.  [agent]
-        ◆    c85bc2b9 main  separate work  [agent]
+        │ ○  55918535 research~2  assistant: The Eiffel Tower.  [agent.research]  (30 in, 3 out)
+        │ ○  18e816d5 research~2  instructions: You look things up. (tools: look)  [agent.research]
+        │ ○  16a7e415 research~2  user: Find the tower.  [agent]
+        │ ○  85c57149 research~2  forked  [agent]
+        ○  829e24ba main  tool result: call_1_1 ok: The Seine.  [agent]
+        ◆    888db384 main  separate work  [agent]
         ├─╮
-        │ ○  f89c6e38 research  assistant: The Seine.  [agent.research]  (40 in, 4 out)
-        │ ○  73b85239 research  tool result: call_2_1 ok: seen  [agent.research]
-        │ ○  5a795153 research  tool started: call_2_1  [agent.research]
-        │ ○  c4334999 research  assistant calls look({})  [agent.research]  (20 in, 2 out)
-        │ ○  f7ae4c14 research  instructions: You look things up. (tools: look)  [agent.research]
-        │ ○  ac588ab4 research  user: Find the river.  [agent]
-        │ ○  637dff09 research  forked  [agent]
-        ○  2ffb8d57 main  tool started: call_1_2  [agent]
-        ○  8b23063d main  tool started: call_1_1  [agent]
-        ○  75b27d10 main  assistant calls research({"task":"Find the river."}), research({"task":"Find the tower."})  [agent]  (10 in, 1 out)
+        │ ○  52285ea8 research  assistant: The Seine.  [agent.research]  (40 in, 4 out)
+        │ ○  bae19098 research  tool result: call_2_1 ok: seen  [agent.research]
+        │ ○  c9461dd8 research  tool started: call_2_1  [agent.research]
+        │ ○  115d3b9d research  assistant calls look({})  [agent.research]  (20 in, 2 out)
+        │ ○  e6090a1a research  instructions: You look things up. (tools: look)  [agent.research]
+        │ ○  84c0fec8 research  user: Find the river.  [agent]
+        │ ○  6f27ea7c research  forked  [agent]
+        ○  5f7d5240 main  tool started: call_1_2  [agent]
+        ○  1b1e8c4d main  tool started: call_1_1  [agent]
+        ○  09a6ecb6 main  assistant calls research({"task":"Find the river."}), research({"task":"Find the tower."})  [agent]  (10 in, 1 out)
         ○  1f92d3ff main  instructions: You answer. (tools: research)  [agent]
         ○  3d10699e main  user: What is in Paris?"#]].assert_eq(&session.lineage().to_string());
     assert_eq!(session.usage(), Usage::new(150, 15));
@@ -776,11 +776,26 @@ fn an_empty_answer_is_no_answer() {
         r#"{"calls": [{"name": "help", "arguments": {"task": "t"}}]}"#,
         r#"{"text": "Let me see.", "calls": [{"name": "look"}]}"#,
         r#"{"text": ""}"#,
+        r#"{"text": ""}"#,
         r#"{"text": "done"}"#,
     ]);
     let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider).tool(look));
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(log(&session).contains("call_1_1 failed: the workflow gave no answer"), "{}", log(&session));
+    let told = "call_1_1 failed: the model gave an empty answer";
+    assert!(log(&session).contains(told), "{}", log(&session));
+}
+
+#[test]
+fn an_answer_that_was_cut_off_and_goes_on_is_given_back_whole() {
+    let provider = script([
+        r#"{"calls": [{"name": "help", "arguments": {"task": "t"}}]}"#,
+        r#"{"text": "It is su", "finish": "length"}"#,
+        r#"{"text": "nny.", "usage": {"input": 1, "output": 1}}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider));
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(log(&session).contains("It is sunny."), "{}", log(&session));
 }
 
 #[cfg(unix)]

@@ -189,6 +189,10 @@ impl MessagesAnswer {
             _ => Finish::Stop,
         };
         self.facts.set_text("finish", self.finish.as_deref());
+        // A tool of the provider takes long: the answer goes on when it is sent back.
+        if self.finish.as_deref() == Some("pause_turn") && self.call_count == 0 {
+            self.facts.set("paused", true);
+        }
         let service_tier = self.usage.get("service_tier").and_then(|tier| string(tier));
         self.facts.set_text("service_tier", service_tier.as_deref());
         if !self.usage.is_empty() {

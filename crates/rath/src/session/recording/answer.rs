@@ -1,5 +1,8 @@
 //! Recorded answers of models and memories.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use rath_record::Step;
 use rath_record::chunk::{Assistant, Chunk, Failed, Interrupted, MemoryEvent};
 use serde_json::{Value, json};
@@ -8,7 +11,7 @@ use super::Replay;
 use super::divergence::Divergence;
 use super::json_diff;
 use crate::error::ErrorKind;
-use crate::provider::{Delta, DeltaSink, Request};
+use crate::provider::{Delta, DeltaSink, Request, RequestTarget, Settings};
 use crate::session::Session;
 use crate::session::StopReason;
 use crate::session::{Error, Result, note_losses};
@@ -30,7 +33,8 @@ impl Replay {
             let action = || format!("{} is asked", request.identity);
             let step = self.next_step(session, action, is_answer).await?;
             if let Chunk::Assistant(answer) = step.chunk() {
-                match request_divergence(&step, answer, request) {
+                let request = with_recorded_limit(session, answer, request);
+                match request_divergence(&step, answer, &request) {
                     Some(divergence) if divergence.is_of_request() && session.has_forgotten() => {
                         self.count_forgotten_request();
                     }
@@ -103,6 +107,19 @@ fn send_deltas(answer: &Assistant, sink: &mut DeltaSink<'_>) {
     if let Some(text) = answer.text.as_str().and_then(delta) {
         sink(Delta::Text(&text));
     }
+}
+
+/// Returns a request with the limit of its answer that a budget set when it was recorded, if one did: a replay has no budget.
+fn with_recorded_limit<'a>(session: &Session, answer: &Assistant, request: &'a Request) -> Cow<'a, Request> {
+    let recorded = || {
+        let settings = Settings::from_json(answer.settings.as_ref()?).ok()?;
+        if settings == *request.settings || settings.without_output_limit() != *request.settings {
+            return None;
+        }
+        let settings = Arc::new(settings);
+        session.render(RequestTarget { identity: &request.identity, settings: &settings }).ok()
+    };
+    recorded().map_or(Cow::Borrowed(request), Cow::Owned)
 }
 
 /// Returns the difference between a request and the request of the recorded answer.
