@@ -534,7 +534,7 @@ pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> Str
 pub(crate) fn model_option(session: &Session) -> &'static str {
     let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
     match instructions.and_then(|instructions| instructions.provider.as_ref()) {
-        Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => "",
+        Some(identity) if crate::keys::PROVIDERS.contains(&identity.provider.as_str()) => "",
         Some(identity) if identity.provider == "script" => "--model script:FILE",
         _ => "--model MODEL",
     }

@@ -2,7 +2,7 @@
 
 use rath::Session;
 use rath::chunk::Chunk;
-use rath::provider::{Anthropic, OpenAi, Provider, Request};
+use rath::provider::{Anthropic, Gemini, OpenAi, Provider, Request};
 use rath::record::{Record, Step};
 
 use crate::output::{self, CommandResult, Failure};
@@ -16,7 +16,7 @@ pub(crate) struct RenderArgs {
     /// The step, as for `show`: the answer whose request is shown (default: the newest answer); with --to, the last
     /// step of the request (default: head)
     step: Option<String>,
-    /// The model that would be asked: openai:NAME or anthropic:NAME
+    /// The model that would be asked: openai:NAME, anthropic:NAME or gemini:NAME
     #[arg(long, value_name = "MODEL", value_parser = RenderTarget::parse)]
     to: Option<RenderTarget>,
     /// In place of the request, list what is kept, rewritten and dropped, part by part
@@ -33,7 +33,8 @@ impl RenderTarget {
         match uri.split_once(':') {
             Some(("openai", model)) if !model.is_empty() => Ok(RenderTarget(OpenAi::new(model).into())),
             Some(("anthropic", model)) if !model.is_empty() => Ok(RenderTarget(Anthropic::new(model).into())),
-            _ => Err("wanted `openai:NAME` or `anthropic:NAME`".to_owned()),
+            Some(("gemini", model)) if !model.is_empty() => Ok(RenderTarget(Gemini::new(model).into())),
+            _ => Err("wanted `openai:NAME`, `anthropic:NAME` or `gemini:NAME`".to_owned()),
         }
     }
 }
