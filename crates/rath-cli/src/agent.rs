@@ -44,7 +44,7 @@ use crate::unwritten;
 /// The options that set up an agent.
 #[derive(clap::Args, Clone)]
 pub(crate) struct AgentArgs {
-    /// The model: openai:NAME, anthropic:NAME, script:FILE, or a name in your configuration
+    /// The model: openai:NAME, anthropic:NAME, gemini:NAME, script:FILE, or a name in your configuration
     ///
     /// Default: the variable RATH_MODEL; otherwise the model that the stored session used last; otherwise that of the
     /// agent, or `model` in your configuration

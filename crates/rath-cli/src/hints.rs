@@ -35,7 +35,7 @@ fn usual_hint(kind: ErrorKind) -> &'static str {
         ErrorKind::Io | ErrorKind::Store => "see if the path is right, and if you may read and write it",
         ErrorKind::Format => "name a file that rath wrote; `rath export --help` lists the formats",
         ErrorKind::Provider | ErrorKind::Model => {
-            "name another model: `--model openai:NAME`, `anthropic:NAME` or `script:FILE`"
+            "name another model: `--model openai:NAME`, `anthropic:NAME`, `gemini:NAME` or `script:FILE`"
         }
         ErrorKind::Key => "`rath config set-key --help` tells how to keep a key",
         ErrorKind::Refused => "the model's server gives the reason; `--model` names another model",

@@ -16,7 +16,7 @@ use crate::configuration;
 use crate::output::{self, Exit, Failure};
 
 /// The providers for which a key is kept.
-pub(crate) const PROVIDERS: [&str; 2] = ["openai", "anthropic"];
+pub(crate) const PROVIDERS: [&str; 3] = ["openai", "anthropic", "gemini"];
 const KEYS_FILE: &str = "keys.toml";
 const MAX_KEY_BYTES: usize = 4096;
 

@@ -98,21 +98,18 @@ pub(crate) async fn open(model: &ModelProfile, options: &[(String, Value)]) -> R
         });
     }
     let prefix = kind.to_uppercase();
-    let variable = |name: &str| std::env::var(format!("{prefix}_{name}")).unwrap_or_default();
+    let setting = |name: &str| variable(&format!("{prefix}_{name}")).unwrap_or_default();
     let key = match &model.key {
         Some(source) => read_key(source)?,
         // The usual key is for the usual server.
         None if base_url.is_some() => String::new(),
-        None => Some(variable("API_KEY"))
-            .filter(|key| !key.trim().is_empty())
-            .map_or_else(|| keys::key_of(kind), |key| Ok(Some(key)))?
-            .unwrap_or_default(),
+        None => usual_key(kind)?.unwrap_or_default(),
     };
-    let base_url = base_url.clone().unwrap_or_else(|| variable("BASE_URL"));
+    let base_url = base_url.clone().unwrap_or_else(|| setting("BASE_URL"));
     let env = Env::from_values([
         (&format!("{prefix}_BASE_URL"), &base_url),
         (&format!("{prefix}_API_KEY"), &key),
-        (&format!("{prefix}_DEFAULT_MODEL"), &variable("DEFAULT_MODEL")),
+        (&format!("{prefix}_DEFAULT_MODEL"), &setting("DEFAULT_MODEL")),
     ]);
     let explain = |error: rath::provider::ProviderError| {
         let is_without_key = error.kind() == rath::provider::ProviderErrorKind::Key;
@@ -123,6 +120,10 @@ pub(crate) async fn open(model: &ModelProfile, options: &[(String, Value)]) -> R
     Ok(match kind {
         "openai" => {
             let model = rath::provider::OpenAi::from_env(name, &env).map_err(explain)?;
+            all_options.into_iter().try_fold(model, |model, (name, value)| model.option(name, value))?.into()
+        }
+        "gemini" => {
+            let model = rath::provider::Gemini::from_env(name, &env).map_err(explain)?;
             all_options.into_iter().try_fold(model, |model, (name, value)| model.option(name, value))?.into()
         }
         _ => {
@@ -179,27 +180,40 @@ fn no_model(session: Option<&Session>) -> Failure {
     let command = command_with_model(&model);
     let file = configuration::user_file().map(|path| output::home_path(&path));
     let hint = match (usable_model().or(script.map(|_| model)), file) {
-        (None, _) => format!("set OPENAI_API_KEY or ANTHROPIC_API_KEY; then `{command}` names a model"),
+        (None, _) => format!("set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY; then `{command}` names a model"),
         (Some(_), Some(file)) => format!("`{command}` names one; `model` in {file} names one for all commands"),
         (Some(_), None) => format!("`{command}` names one"),
     };
     Failure::new(message, hint).with_exit(Exit::Usage)
 }
 
-const KINDS_HINT: &str = "use openai:NAME, anthropic:NAME or script:FILE";
+const KINDS_HINT: &str = "use openai:NAME, anthropic:NAME, gemini:NAME or script:FILE";
 const SCRIPT: &str = "script:FILE";
 const DEFAULT_OPENAI: &str = "openai:gpt-5";
 const DEFAULT_ANTHROPIC: &str = "anthropic:claude-sonnet-4-5";
+const DEFAULT_GEMINI: &str = "gemini:gemini-3-flash-preview";
 
 /// Returns a model for which there is a key.
 fn usable_model() -> Option<String> {
-    let variable = |name: String| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    [("openai", DEFAULT_OPENAI), ("anthropic", DEFAULT_ANTHROPIC)].into_iter().find_map(|(kind, usual)| {
-        let prefix = kind.to_uppercase();
-        variable(format!("{prefix}_API_KEY")).or_else(|| keys::key_of(kind).ok().flatten())?;
-        let named = variable(format!("{prefix}_DEFAULT_MODEL"));
+    let kinds = [("openai", DEFAULT_OPENAI), ("anthropic", DEFAULT_ANTHROPIC), ("gemini", DEFAULT_GEMINI)];
+    kinds.into_iter().find_map(|(kind, usual)| {
+        usual_key(kind).ok().flatten()?;
+        let named = variable(&format!("{}_DEFAULT_MODEL", kind.to_uppercase()));
         Some(named.map_or_else(|| usual.to_owned(), |model| format!("{kind}:{model}")))
     })
+}
+
+/// Returns the key for the usual server of a provider: that of the environment, or else the one that the user keeps.
+fn usual_key(kind: &str) -> Result<Option<String>, Failure> {
+    let own = format!("{}_API_KEY", kind.to_uppercase());
+    let others: &[&str] = if kind == "gemini" { &["GOOGLE_API_KEY"] } else { &[] };
+    let key = [&*own].iter().chain(others).find_map(|name| variable(name));
+    key.map_or_else(|| keys::key_of(kind), |key| Ok(Some(key)))
+}
+
+/// Returns the value of an environment variable, unless it is blank.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
 /// Returns the command line of this process with an option that names a model.

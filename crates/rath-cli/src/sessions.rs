@@ -530,7 +530,7 @@ pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> Str
 pub(crate) fn model_option(session: &Session) -> &'static str {
     let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
     match instructions.and_then(|instructions| instructions.provider.as_ref()) {
-        Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => "",
+        Some(identity) if crate::keys::PROVIDERS.contains(&identity.provider.as_str()) => "",
         Some(identity) if identity.provider == "script" => match scripts::of_session(session) {
             Some(_) => "",
             None => "--model script:FILE",

@@ -21,6 +21,7 @@ fn main() {
         ("chat", Shape::Chat, chat_stream()),
         ("messages", Shape::Messages, messages_stream()),
         ("responses", Shape::Responses, responses_stream()),
+        ("gemini", Shape::Gemini, gemini_stream()),
     ];
     for (name, shape, _) in &shapes {
         requests(&mut table, name, *shape);
@@ -202,6 +203,23 @@ fn responses_stream() -> Vec<u8> {
     }
     let usage = r#""response":{"status":"completed","output":[],"usage":{"input_tokens":9,"output_tokens":9}}"#;
     stream.push_str(&event("response.completed", usage));
+    stream.into_bytes()
+}
+
+/// Returns a stream in Gemini's format, which counts the tokens with every piece.
+fn gemini_stream() -> Vec<u8> {
+    let mut stream = String::new();
+    for nth in 0..80_000 {
+        let words = [" the lineage of", " a session,", " \\\"quoted\\\" and", " 你好, said", " somebody.\\n"][nth % 5];
+        let finish = if nth == 79_999 { "\"finishReason\":\"STOP\"," } else { "" };
+        stream.push_str(&format!(
+            "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"{words}\"}}],\"role\":\"model\"}},{finish}\
+             \"index\":0}}],\"usageMetadata\":{{\"promptTokenCount\":9,\"candidatesTokenCount\":{nth},\
+             \"totalTokenCount\":{},\"promptTokensDetails\":[{{\"modality\":\"TEXT\",\"tokenCount\":9}}]}},\
+             \"modelVersion\":\"gemini-3-flash-preview\",\"responseId\":\"bOUaaYDsLMbs7M8Pj6mx4AQ\"}}\r\n\r\n",
+            nth + 9
+        ));
+    }
     stream.into_bytes()
 }
 

@@ -116,7 +116,7 @@ pub mod prelude {
     pub use crate::flow::{Agent, Branch, Compressor, Module, Run, Selector, Sequential, Workflow, fork_join};
     pub use crate::policy::Mode;
     #[cfg(feature = "http")]
-    pub use crate::provider::{Anthropic, OpenAi};
+    pub use crate::provider::{Anthropic, Gemini, OpenAi};
     pub use crate::provider::{Delta, Provider, Script};
     pub use crate::tool::{Tool, ToolCx};
     pub use crate::{

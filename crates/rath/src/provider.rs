@@ -13,6 +13,8 @@ mod embed;
 mod error;
 mod forecast;
 #[cfg(feature = "http")]
+mod gemini;
+#[cfg(feature = "http")]
 mod http;
 mod keys;
 #[cfg(feature = "http")]
@@ -45,6 +47,8 @@ pub use assemble::Assembler;
 pub use embed::{Embedder, Embeddings};
 pub use error::{ProviderError, ProviderErrorKind, RetryAdvice};
 pub use forecast::Forecast;
+#[cfg(feature = "http")]
+pub use gemini::Gemini;
 #[cfg(feature = "http")]
 pub use http::Timeouts;
 #[cfg(feature = "http")]
@@ -194,10 +198,12 @@ impl Provider {
         Provider { backend: Arc::new(backend), retry: Retry::default(), prices: Prices::shared_list() }
     }
 
-    /// Opens the provider that a URI names: `openai:MODEL`, `anthropic:MODEL` or `script:FILE`.
+    /// Opens the provider that a URI names: `openai:MODEL`, `anthropic:MODEL`, `gemini:MODEL` or
+    /// `script:FILE`.
     ///
     /// Keys and everything else that is not in the URI come from the environment of the process: `OPENAI_API_KEY`,
-    /// `OPENAI_BASE_URL`, `OPENAI_DEFAULT_MODEL`, and the same for `ANTHROPIC`. For other kinds see [`ProviderRegistry`].
+    /// `OPENAI_BASE_URL`, `OPENAI_DEFAULT_MODEL`, and the same for `ANTHROPIC` and `GEMINI`. For other kinds see
+    /// [`ProviderRegistry`].
     pub async fn open(uri: &str) -> Result<Self, ProviderError> {
         ProviderRegistry::new().open(uri, &Env::process()).await
     }

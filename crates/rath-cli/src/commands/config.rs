@@ -19,7 +19,7 @@ use crate::output::{self, CommandResult, Exit, Failure};
 /// directory of a project. Variables such as RATH_MODEL come before files, and
 /// options before variables:
 ///
-///   model = "fast"        # or openai:NAME, anthropic:NAME, script:FILE
+///   model = "fast"        # or openai:NAME, anthropic:NAME, gemini:NAME, script:FILE
 ///   sandbox = "isolated:."
 ///   memory = "local:.rath/memory"
 ///   context = true        # tell the agent AGENTS.md when a session begins
@@ -88,7 +88,7 @@ enum ConfigAction {
     },
     /// Read the key of a model from the terminal, or from stdin, and keep it in a file that only you can read
     SetKey {
-        /// The provider: openai or anthropic
+        /// The provider: openai, anthropic or gemini
         #[arg(value_parser = keys::PROVIDERS)]
         provider: String,
     },

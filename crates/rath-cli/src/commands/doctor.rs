@@ -23,7 +23,14 @@ use crate::styled::Line;
 /// The columns of a terminal that rath's lines are made for.
 const COLUMNS: usize = 80;
 /// The variables with the keys of providers and services.
-const KEY_VARIABLES: [&str; 4] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENVIKING_API_KEY", "OPEN_SANDBOX_API_KEY"];
+const KEY_VARIABLES: [&str; 6] = [
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENVIKING_API_KEY",
+    "OPEN_SANDBOX_API_KEY",
+];
 /// The programs that install others, with the beginning of the command.
 const INSTALLERS: [(&str, &str); 6] = [
     ("apt-get", "sudo apt-get install"),
@@ -286,7 +293,7 @@ fn keys() -> Finding {
     match found.is_empty() {
         false => Finding::ok("keys", found.join(", ")),
         true => {
-            let hint = "`rath config set-key anthropic` keeps one, or openai";
+            let hint = "`rath config set-key anthropic` keeps one, or openai, or gemini";
             Finding::missing("keys", "there is no key of a provider", hint)
         }
     }

@@ -2,7 +2,7 @@
 
 use rath::Session;
 use rath::chunk::Chunk;
-use rath::provider::{Anthropic, OpenAi, Provider, Request};
+use rath::provider::{Anthropic, Gemini, OpenAi, Provider, Request};
 use rath::record::{Record, Step};
 
 use crate::output::{self, CommandResult, Failure};
@@ -15,7 +15,7 @@ use crate::sessions::{LoadedSession, StepArg};
 pub(crate) struct RenderArgs {
     #[command(flatten)]
     step: StepArg,
-    /// The model that would be asked: openai:NAME or anthropic:NAME
+    /// The model that would be asked: openai:NAME, anthropic:NAME or gemini:NAME
     #[arg(long, value_name = "MODEL", value_parser = RenderTarget::parse)]
     to: Option<RenderTarget>,
     /// In place of the request, list what is kept, rewritten and dropped, part by part
@@ -32,7 +32,8 @@ impl RenderTarget {
         match uri.split_once(':') {
             Some(("openai", model)) if !model.is_empty() => Ok(RenderTarget(OpenAi::new(model).into())),
             Some(("anthropic", model)) if !model.is_empty() => Ok(RenderTarget(Anthropic::new(model).into())),
-            _ => Err("wanted `openai:NAME` or `anthropic:NAME`".to_owned()),
+            Some(("gemini", model)) if !model.is_empty() => Ok(RenderTarget(Gemini::new(model).into())),
+            _ => Err("wanted `openai:NAME`, `anthropic:NAME` or `gemini:NAME`".to_owned()),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct ReplayArgs {
     /// Continue from this step, or from the step before it if it is an answer
     #[arg(long, value_name = "STEP", requires = "model")]
     from: Option<String>,
-    /// The model that continues: openai:NAME, anthropic:NAME or script:FILE
+    /// The model that continues: openai:NAME, anthropic:NAME, gemini:NAME or script:FILE
     #[arg(long, value_name = "MODEL", requires = "from")]
     model: Option<String>,
     /// The system prompt of the agent that continues (default: the recorded one)

@@ -12,7 +12,7 @@ use super::parse::WrongValue;
 use crate::output;
 
 /// The kinds of model that a URI names.
-pub(crate) const MODEL_KINDS: [&str; 3] = ["openai", "anthropic", "script"];
+pub(crate) const MODEL_KINDS: [&str; 4] = ["openai", "anthropic", "gemini", "script"];
 
 /// A model with the settings of its server.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,7 +197,7 @@ fn model_uri(name: &str, item: &Item) -> Result<String, WrongValue> {
     match uri.split_once(':').is_some_and(|(kind, _)| MODEL_KINDS.contains(&kind)) {
         true => Ok(uri),
         false => {
-            let why = format!("`{name}` is not openai:NAME, anthropic:NAME or script:FILE, but `{uri}`");
+            let why = format!("`{name}` is not openai:NAME, anthropic:NAME, gemini:NAME or script:FILE, but `{uri}`");
             Err(WrongValue::at(item.span(), why))
         }
     }

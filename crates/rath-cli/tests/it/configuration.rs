@@ -34,13 +34,13 @@ pub(crate) fn session(place: &Place) -> String {
 
 #[test]
 fn without_a_model_the_program_says_how_to_name_one() {
-    let rows: [(Variables<'_>, &[&str], Expect); 4] = [
+    let rows: [(Variables<'_>, &[&str], Expect); 5] = [
         (
             &[],
             &["run", "What is this?"],
             expect![[r#"
                 error: no model is named
-                hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY; then `rath run 'What is this?' --model openai:gpt-5` names a model
+                hint: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY; then `rath run 'What is this?' --model openai:gpt-5` names a model
                 exit 2
             "#]],
         ),
@@ -59,6 +59,15 @@ fn without_a_model_the_program_says_how_to_name_one() {
             expect![[r#"
                 error: no model is named
                 hint: `rath run Go. --model anthropic:claude-sonnet-4-5` names one; `model` in ~/.config/rath/config.toml names one for all commands
+                exit 2
+            "#]],
+        ),
+        (
+            &[("GOOGLE_API_KEY", "sk-test")],
+            &["run", "Go."],
+            expect![[r#"
+                error: no model is named
+                hint: `rath run Go. --model gemini:gemini-3-flash-preview` names one; `model` in ~/.config/rath/config.toml names one for all commands
                 exit 2
             "#]],
         ),
@@ -203,7 +212,7 @@ fn a_wrong_configuration_says_what_is_wrong_and_what_to_do() {
         line 1: `context` is neither true nor false
         line 1: `models` is not a section
         line 1: the section has no `model`
-        line 2: `model` is not openai:NAME, anthropic:NAME or script:FILE, but `gpt-5`
+        line 2: `model` is not openai:NAME, anthropic:NAME, gemini:NAME or script:FILE, but `gpt-5`
         line 3: `base_url` does not begin with `https://` or `http://`
         line 3: `key` is the name of a variable, such as `MY_KEY`, the path of a file, or `keyring:NAME`, never the key itself
         line 3: unknown name `headers`; known: model, base_url, key, options
@@ -255,9 +264,9 @@ fn wrong_variables_and_options_say_what_to_do() {
         error: the variable RATH_BUDGET is wrong: wanted a number and tokens, usd, turns, s, min or h, such as `2usd`, found `much`
         hint: `unset RATH_BUDGET`, or use `--budget`
         error: unknown model `fast`
-        hint: use openai:NAME, anthropic:NAME or script:FILE
+        hint: use openai:NAME, anthropic:NAME, gemini:NAME or script:FILE
         error: unknown model `gpt-5`
-        hint: use openai:NAME, anthropic:NAME or script:FILE
+        hint: use openai:NAME, anthropic:NAME, gemini:NAME or script:FILE
         error: unknown agent `reviewer`
         hint: add a section `[agents.reviewer]`: see `rath config --help`
         error: a script has no options

@@ -382,7 +382,8 @@ fn wrong_use_is_explained() {
 
             Options:
                   --model <MODEL>        The model: openai:NAME, anthropic:NAME,
-                                         script:FILE, or a name in your configuration
+                                         gemini:NAME, script:FILE, or a name in your
+                                         configuration
                   --agent <NAME>         The agent in your configuration whose prompt,
                                          model, tools, memory, turns and mode are used
                   --system <TEXT>        The system prompt. Default: the one of the stored
@@ -591,7 +592,7 @@ fn render_explains_wrong_use() {
         folder.path(),
         &["render", "s.rath", "--to", "gpt-5"],
         expect![[r#"
-            ! error: invalid value `gpt-5` for `--to <MODEL>`: wanted `openai:NAME` or `anthropic:NAME`
+            ! error: invalid value `gpt-5` for `--to <MODEL>`: wanted `openai:NAME`, `anthropic:NAME` or `gemini:NAME`
             ! hint: `rath render --help` describes it
             exit 2
         "#]],
@@ -869,8 +870,8 @@ fn run_refuses_wrong_options_before_it_starts() {
     check(
         &["--model", "foo:x"],
         expect![[r#"
-            ! error: unknown kind of provider `foo`; known: anthropic, openai, script
-            ! hint: use openai:NAME, anthropic:NAME or script:FILE
+            ! error: unknown kind of provider `foo`; known: anthropic, gemini, openai, script
+            ! hint: use openai:NAME, anthropic:NAME, gemini:NAME or script:FILE
             exit 2
         "#]],
     );

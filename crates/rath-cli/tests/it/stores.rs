@@ -902,8 +902,8 @@ fn names_of_sessions_that_do_not_exist_are_explained() {
         fixture.check(
             &["resume", &one, "--model", "foo:x"],
             &expect![[r#"
-                ! error: unknown kind of provider `foo`; known: anthropic, openai, script
-                ! hint: use openai:NAME, anthropic:NAME or script:FILE
+                ! error: unknown kind of provider `foo`; known: anthropic, gemini, openai, script
+                ! hint: use openai:NAME, anthropic:NAME, gemini:NAME or script:FILE
                 exit 2
             "#]],
         );

@@ -43,7 +43,7 @@ impl Anthropic {
     /// Reads the configuration from the environment: `ANTHROPIC_API_KEY` (several keys separated by commas),
     /// `ANTHROPIC_BASE_URL`, and `ANTHROPIC_DEFAULT_MODEL` if `model` is empty.
     pub fn from_env(model: &str, env: &Env) -> Result<Self, ProviderError> {
-        let (model, mut server) = ServerConfig::from_env(model, env, "ANTHROPIC", BASE_URL)?;
+        let (model, mut server) = ServerConfig::from_env(model, env, "ANTHROPIC", &[KEY_VARIABLE], BASE_URL)?;
         server.base = trim_path(server.base);
         let settings = settings_for(&model);
         Ok(Anthropic { model, server, settings })

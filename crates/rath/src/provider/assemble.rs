@@ -4,6 +4,7 @@
 
 mod chat;
 mod frame;
+mod gemini;
 mod json;
 mod messages;
 mod responses;
@@ -11,18 +12,19 @@ mod text;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use rath_record::chunk::Call;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use self::json::string_or_number;
+use self::json::{string, string_or_number};
 use super::answer::{Answer, Delta, DeltaSink};
-use super::error::{ProviderError, ProviderErrorKind};
+use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
 use super::settings::Shape;
 use super::sse::SseParser;
 
-pub(crate) use self::json::{count_json_values, json_members};
+pub(crate) use self::json::{count_json_values, each_member, json_list, json_members};
 
 /// The members that hold reasoning in Chat Completions; servers use different ones.
 pub(super) const REASONING_MEMBERS: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
@@ -58,6 +60,7 @@ enum PartialAnswer {
     Chat(Box<chat::ChatAnswer>),
     Messages(Box<messages::MessagesAnswer>),
     Responses(Box<responses::ResponsesAnswer>),
+    Gemini(Box<gemini::GeminiAnswer>),
 }
 
 impl Assembler {
@@ -67,6 +70,7 @@ impl Assembler {
             Shape::Chat => PartialAnswer::Chat(Box::default()),
             Shape::Messages => PartialAnswer::Messages(Box::default()),
             Shape::Responses => PartialAnswer::Responses(Box::default()),
+            Shape::Gemini => PartialAnswer::Gemini(Box::default()),
         };
         Assembler { parser: SseParser::default(), answer, event_count: 0 }
     }
@@ -91,6 +95,7 @@ impl Assembler {
             PartialAnswer::Chat(chat) => chat.done,
             PartialAnswer::Messages(messages) => messages.done,
             PartialAnswer::Responses(responses) => responses.done,
+            PartialAnswer::Gemini(gemini) => gemini.done,
         }
     }
 
@@ -106,6 +111,7 @@ impl Assembler {
             PartialAnswer::Chat(chat) => chat.read_whole(body, sink)?,
             PartialAnswer::Messages(messages) => messages.read_whole(body, sink)?,
             PartialAnswer::Responses(responses) => responses.read_whole(body, sink)?,
+            PartialAnswer::Gemini(gemini) => gemini.read_whole(body, sink)?,
         }
         self.finish(sink)
     }
@@ -125,6 +131,7 @@ impl PartialAnswer {
             PartialAnswer::Chat(chat) => chat.read_event(data, sink),
             PartialAnswer::Messages(messages) => messages.read_event(data, sink),
             PartialAnswer::Responses(responses) => responses.read_event(data, sink),
+            PartialAnswer::Gemini(gemini) => gemini.read_event(data, sink),
         }
     }
 
@@ -139,6 +146,7 @@ impl PartialAnswer {
             PartialAnswer::Chat(chat) => chat.finish(sink),
             PartialAnswer::Messages(messages) => messages.finish(sink),
             PartialAnswer::Responses(responses) => responses.finish(sink),
+            PartialAnswer::Gemini(gemini) => gemini.finish(sink),
         }
     }
 }
@@ -368,21 +376,36 @@ impl<'de> Visitor<'de> for PartText<'_> {
 /// Returns the error that a provider reports in an error object, which is JSON. `default_kind` is the kind if neither the
 /// status nor the object gives one.
 pub(crate) fn reported_error(error: &str, status: Option<u16>, default_kind: ProviderErrorKind) -> ProviderError {
-    let found = json_members(error, ["message", "detail", "error", "type", "code"]);
-    let [message, detail, inner, kind, code] = found.map(|value| value.and_then(string_or_number));
+    let found = json_members(error, ["message", "detail", "error", "type", "status", "code"]);
+    let [message, detail, inner, kind, state, code] = found.map(|value| value.and_then(string_or_number));
+    // Other servers have the number of the status there, or a word for people.
+    let state = state.filter(|name| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'));
     let whole = || serde_json::from_str(error).unwrap_or_else(|_| error.trim().to_owned());
     let message = message.or(detail).or(inner).unwrap_or_else(whole);
-    let mut names: Vec<_> = [kind, code].into_iter().flatten().collect();
+    let mut names: Vec<_> = [kind, state, code].into_iter().flatten().collect();
     let code = names.iter().find_map(|name| name.parse().ok());
     let kind = classify(status.or(code), &names, &message).unwrap_or(default_kind);
     names.extend(status.filter(|status| code != Some(*status)).map(|status| status.to_string()));
     let message = if names.is_empty() { message } else { format!("{message} ({})", names.join(", ")) };
     let too_long = kind == ProviderErrorKind::Refused && is_too_long(&message);
+    let wait = Some(()).filter(|()| kind == ProviderErrorKind::Busy).and_then(|()| stated_wait(error));
     let error = ProviderError::new(kind, message);
     if too_long {
         return error.with_hint("the session is longer than the model reads: compress it, or ask another model");
     }
-    error
+    match wait {
+        Some(wait) => error.with_retry(RetryAdvice::Later(Some(wait))),
+        None => error,
+    }
+}
+
+/// Returns the time after which a server wants to be asked again, if its error object names one, such as `"retryDelay":"34.5s"`.
+pub(crate) fn stated_wait(error: &str) -> Option<Duration> {
+    let details = json_list(json_members(error, ["details"])[0]?)?;
+    let delays =
+        details.into_iter().filter_map(|detail| json_members(detail.get(), ["retryDelay"])[0].and_then(string));
+    let seconds = delays.filter_map(|delay| delay.strip_suffix('s')?.parse::<f64>().ok());
+    seconds.filter_map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok()).max()
 }
 
 /// Returns the kind of an error by its status, its names and its message.
@@ -391,11 +414,32 @@ fn classify(status: Option<u16>, names: &[String], message: &str) -> Option<Prov
     let message = message.to_ascii_lowercase();
     let contains = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
     let no_such = ["not found", "not exist", "unknown model", "no such model", "invalid model", "not a valid model"];
-    if is_named(&["insufficient_quota", "billing_error", "authentication_error", "permission_error", "invalid_api_key"])
-    {
+    const KEY_NAMES: [&str; 7] = [
+        "insufficient_quota",
+        "billing_error",
+        "authentication_error",
+        "permission_error",
+        "invalid_api_key",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+    ];
+    // Google has no name of its own for them.
+    if is_named(&KEY_NAMES) || contains(&["api key not valid", "api key expired"]) {
         return Some(ProviderErrorKind::Key);
     }
-    if is_named(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error"]) {
+    const BUSY_NAMES: [&str; 10] = [
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "api_error",
+        "server_error",
+        "ABORTED",
+        "DEADLINE_EXCEEDED",
+        "INTERNAL",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+    ];
+    if is_named(&BUSY_NAMES) {
         return Some(ProviderErrorKind::Busy);
     }
     match status {
@@ -414,7 +458,41 @@ fn classify(status: Option<u16>, names: &[String], message: &str) -> Option<Prov
 
 fn is_too_long(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    ["context length", "maximum context", "context_length", "context size", "too long", "context window"]
-        .iter()
-        .any(|words| message.contains(words))
+    let phrases = [
+        "context length",
+        "maximum context",
+        "context_length",
+        "context size",
+        "too long",
+        "context window",
+        "maximum number of tokens",
+    ];
+    phrases.iter().any(|words| message.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_that_an_error_names_is_the_longest_of_its_details() {
+        for (error, seconds) in [
+            (r#"{"details":[{"@type":"x"},{"retryDelay":"34.5s"},{"retryDelay":"2s"}]}"#, Some(34.5)),
+            (r#"{"details":[{"retryDelay":"-1s"}]}"#, Some(0.0)),
+            (r#"{"details":[{"retryDelay":"1e300s"},{"retryDelay":"soon"},{"retryDelay":7},4]}"#, None),
+            (r#"{"details":{}}"#, None),
+            ("{}", None),
+        ] {
+            let found = stated_wait(error);
+            assert_eq!(found.map(|wait| wait.as_secs_f64()), seconds, "{error}");
+            let busy = r#"{"code":429,"status":"RESOURCE_EXHAUSTED","message":"later","#;
+            let stated =
+                reported_error(&error.replacen('{', busy, 1).replace(",}", "}"), None, ProviderErrorKind::Refused);
+            assert_eq!(
+                (stated.kind(), stated.retry()),
+                (ProviderErrorKind::Busy, RetryAdvice::Later(found)),
+                "{error}"
+            );
+        }
+    }
 }

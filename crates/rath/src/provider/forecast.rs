@@ -28,6 +28,8 @@ pub struct Forecast {
 
 /// The fewest tokens that providers cache.
 const MIN_CACHED_TOKENS: u64 = 1_024;
+/// The fewest tokens that all of Gemini's models cache.
+const MIN_CACHED_BY_GEMINI_TOKENS: u64 = 4_096;
 /// OpenAI caches whole blocks of this many tokens.
 const CACHE_BLOCK_TOKENS: u64 = 128;
 
@@ -77,6 +79,8 @@ impl Forecast {
             // tokens is not known.
             Shape::Messages if shares_all_messages => cached,
             Shape::Messages => 0,
+            Shape::Gemini if cached < MIN_CACHED_BY_GEMINI_TOKENS => 0,
+            Shape::Gemini => cached,
         };
         Forecast {
             after: Some(step.id()),

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::{Answer, DeltaSink};
-use super::assemble::{Assembler, json_members, reported_error};
+use super::assemble::{Assembler, json_list, json_members, reported_error, stated_wait};
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
 use super::keys::{AfterRateLimit, Keys, RejectedKeys, instant_after};
 use super::render::Request;
@@ -70,6 +70,7 @@ impl Timeouts {
 pub(crate) enum Auth {
     Bearer,
     ApiKey,
+    GoogleApiKey,
 }
 
 /// A client for one server.
@@ -92,6 +93,7 @@ pub(crate) struct HttpClient {
 
 /// The header for a key that is not a bearer token.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 /// The default limit for the size of an answer.
 pub(crate) const DEFAULT_MAX_BYTES: usize = 64 << 20;
 /// The most bytes of a server's error message that are kept: some servers repeat the request in it.
@@ -239,6 +241,7 @@ impl HttpClient {
             let (name, value) = match self.auth {
                 Auth::Bearer => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}"))),
                 Auth::ApiKey => (X_API_KEY, HeaderValue::from_str(key)),
+                Auth::GoogleApiKey => (X_GOOG_API_KEY, HeaderValue::from_str(key)),
             };
             let mut value = value.map_err(|_| {
                 ProviderError::new(ProviderErrorKind::Key, "the key has characters that a header cannot hold")
@@ -278,11 +281,16 @@ impl HttpClient {
         }
     }
 
-    /// Returns the URL of a path. It is nearly always the same path, so the first one is cached.
+    /// Returns the URL of a path with its query. It is nearly always the same path, so the first one is cached.
     fn url(&self, path: &str) -> Url {
         let join = || {
+            let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
             let mut url = self.base.clone();
             url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+            if let Some(query) = query {
+                let before = url.query().map(|before| format!("{before}&")).unwrap_or_default();
+                url.set_query(Some(&format!("{before}{query}")));
+            }
             url
         };
         let (known, url) = self.first_url.get_or_init(|| (path.to_owned(), join()));
@@ -334,7 +342,11 @@ impl HttpClient {
                 .with_hint("set the base URL to that address");
         }
         let stated = match serde_json::from_str::<&RawValue>(&text) {
-            Ok(json) => json_members(json.get(), ["error"])[0].unwrap_or(json).get().to_owned(),
+            Ok(json) => {
+                // Some servers wrap the error of a stream in a list.
+                let json = json_list(json).and_then(|list| list.into_iter().next()).unwrap_or(json);
+                json_members(json.get(), ["error"])[0].unwrap_or(json).get().to_owned()
+            }
             Err(_) => {
                 let body = draw::preview(text.trim());
                 let body = if body.is_empty() { "an empty body".to_owned() } else { format!("`{body}`") };
@@ -346,7 +358,7 @@ impl HttpClient {
         match error.kind() {
             ProviderErrorKind::Key => error = self.key_error(key, error, rejected),
             ProviderErrorKind::Busy => {
-                let after = retry_after(body.response.headers(), SystemTime::now());
+                let after = retry_after(body.response.headers(), SystemTime::now()).or_else(|| stated_wait(&stated));
                 let wait = match key.filter(|_| status == StatusCode::TOO_MANY_REQUESTS) {
                     Some(key) => match self.keys.cool_down(key, after, rejected) {
                         AfterRateLimit::OtherKey => Some(Duration::ZERO),
@@ -361,7 +373,11 @@ impl HttpClient {
             }
             _ if status == StatusCode::NOT_FOUND => {
                 let sent_to = format!("{endpoint}{path}");
-                let often = if sent_to.contains("/v1/") { "" } else { ", which often ends in /v1" };
+                let often = if sent_to.contains("/v1/") || sent_to.contains("/v1beta/") {
+                    ""
+                } else {
+                    ", which often ends in /v1"
+                };
                 error = error.with_hint(format!("check the base URL{often}: the request went to {sent_to}"));
             }
             _ => {}

@@ -53,7 +53,7 @@ impl OpenAi {
     /// Reads the configuration from the environment: `OPENAI_API_KEY` (several keys separated by commas),
     /// `OPENAI_BASE_URL`, and `OPENAI_DEFAULT_MODEL` if `model` is empty.
     pub fn from_env(model: &str, env: &Env) -> Result<Self, ProviderError> {
-        let (model, server) = ServerConfig::from_env(model, env, "OPENAI", BASE_URL)?;
+        let (model, server) = ServerConfig::from_env(model, env, "OPENAI", &[KEY_VARIABLE], BASE_URL)?;
         let base = server.base.clone();
         Ok(OpenAi { server, ..OpenAi::new(model) }.at(base))
     }

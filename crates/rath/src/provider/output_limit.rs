@@ -13,7 +13,7 @@ pub(super) const UNKNOWN_OUTPUT_TOKENS: u64 = 8_192;
 const MIN_RESPONSES_TOKENS: u64 = 16;
 
 /// The members of a request that limit the length of its answer.
-const LIMIT_MEMBERS: [&str; 3] = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
+const LIMIT_MEMBERS: [&str; 4] = ["maxOutputTokens", "max_completion_tokens", "max_output_tokens", "max_tokens"];
 
 /// The most tokens that models write in one answer, reasoning included, by `provider:model`.
 const OUTPUT_TOKENS: [(&str, u64); 20] = [
@@ -110,6 +110,7 @@ impl Settings {
         match self.shape {
             Shape::Chat | Shape::Messages => "max_tokens",
             Shape::Responses => "max_output_tokens",
+            Shape::Gemini => "maxOutputTokens",
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::{ProviderError, ProviderErrorKind};
 #[cfg(feature = "http")]
-use super::{Anthropic, OpenAi};
+use super::{Anthropic, Gemini, OpenAi};
 use super::{Provider, Script};
 use crate::blocking::run_blocking;
 
@@ -33,14 +33,15 @@ pub struct ProviderRegistry {
 type OpenProvider = dyn Fn(&str, &Env) -> Result<Provider, ProviderError> + Send + Sync;
 
 impl ProviderRegistry {
-    /// Creates a registry with the built-in kinds: `openai`, `anthropic`, `script`.
+    /// Creates a registry with the built-in kinds: `openai`, `anthropic`, `gemini`, `script`.
     pub fn new() -> Self {
         let registry = ProviderRegistry { kinds: BTreeMap::new() }
             .kind("script", |file, _| Ok(Script::read_blocking(file)?.into()));
         #[cfg(feature = "http")]
         let registry = registry
             .kind("openai", |model, env| Ok(OpenAi::from_env(model, env)?.into()))
-            .kind("anthropic", |model, env| Ok(Anthropic::from_env(model, env)?.into()));
+            .kind("anthropic", |model, env| Ok(Anthropic::from_env(model, env)?.into()))
+            .kind("gemini", |model, env| Ok(Gemini::from_env(model, env)?.into()));
         registry
     }
 
@@ -79,8 +80,8 @@ impl ProviderRegistry {
             kinds => kinds.concat(),
         };
         Err(setup_error(format!("unknown kind of provider `{kind}`; known: {}", known())).with_hint(match kind {
-            // A build without HTTP knows neither of the two.
-            "openai" | "anthropic" => "build rath with its feature `http`".to_owned(),
+            // A build without HTTP knows none of them.
+            "openai" | "anthropic" | "gemini" => "build rath with its feature `http`".to_owned(),
             _ => format!("use {kinds}"),
         }))
     }

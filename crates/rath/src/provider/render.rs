@@ -5,6 +5,7 @@
 //! bytes of a shape must never change.
 
 mod chat;
+mod gemini;
 mod messages;
 mod prefix;
 mod responses;
@@ -181,12 +182,15 @@ pub(crate) fn estimate_tokens(bytes: u64) -> u64 {
 /// Writes a request, message by message.
 #[derive(Clone)]
 struct RequestBuilder {
+    shape: Shape,
     bytes: Vec<u8>,
     report: Arc<RenderReport>,
     /// The newest answer in the request.
     last_answer: Option<StepId>,
     /// True once the list of messages has an element.
     has_messages: bool,
+    /// True while the last content may get further parts: in Gemini's shape, one of the user.
+    has_open_content: bool,
     /// The role of the last message, instructions aside.
     last_role: Option<Role>,
     /// True if tools are declared.
@@ -215,10 +219,12 @@ impl RequestBuilder {
     /// Writes everything before the first message.
     fn open(target: RequestTarget<'_>, instructions: Option<(&Step, &Instructions)>) -> Result<Self, MissingPayload> {
         let mut builder = RequestBuilder {
+            shape: target.settings.shape,
             bytes: Vec::with_capacity(1024),
             report: Arc::default(),
             last_answer: None,
             has_messages: false,
+            has_open_content: false,
             last_role: None,
             has_tools: instructions.is_some_and(|(_, instructions)| !instructions.tools.is_empty()),
             renamed_tools: Arc::default(),
@@ -231,6 +237,7 @@ impl RequestBuilder {
             Shape::Chat => chat::open(&mut builder, target, instructions)?,
             Shape::Messages => messages::open(&mut builder, target, instructions)?,
             Shape::Responses => responses::open(&mut builder, target, instructions)?,
+            Shape::Gemini => gemini::open(&mut builder, instructions)?,
         }
         Ok(builder)
     }
@@ -270,13 +277,14 @@ impl RequestBuilder {
         text: &str,
         images: &[Image],
     ) -> Result<(), MissingPayload> {
-        self.separate();
+        self.separate(Role::User);
         self.last_role = Some(Role::User);
         self.begins_with_reasoning = None;
         match target.settings.shape {
             Shape::Chat => chat::user(self, step, text, images),
             Shape::Messages => messages::user(self, step, text, images),
             Shape::Responses => responses::user(self, step, text, images),
+            Shape::Gemini => gemini::user(self, step, text, images),
         }
     }
 
@@ -297,13 +305,14 @@ impl RequestBuilder {
             self.report(step.id(), ReportPart::EmptyAnswer, Treatment::Dropped);
             return Ok(());
         }
-        self.separate();
+        self.separate(Role::Assistant);
         let calls = exchanges.iter().enumerate().map(|(nth, exchange)| self.call(target, step, answer, nth, exchange));
         let calls = calls.collect::<Result<Vec<_>, MissingPayload>>()?;
         match target.settings.shape {
             Shape::Chat => chat::answer(self, target, step, answer, text, &calls)?,
             Shape::Messages => messages::answer(self, target, step, answer, text, &calls)?,
             Shape::Responses => responses::answer(self, target, step, answer, text, &calls)?,
+            Shape::Gemini => gemini::answer(self, target, step, answer, text, &calls)?,
         }
         self.last_role = Some(match calls.is_empty() {
             true if is_paused => Role::Paused,
@@ -317,20 +326,23 @@ impl RequestBuilder {
 
     /// Writes a user message that asks the model to go on.
     fn push_go_on(&mut self, target: RequestTarget<'_>) {
-        self.separate();
+        self.separate(Role::User);
         self.last_role = Some(Role::User);
         self.begins_with_reasoning = None;
         match target.settings.shape {
             Shape::Chat => chat::user_text(self, GO_ON),
             Shape::Messages => messages::user_text(self, GO_ON),
             Shape::Responses => responses::user_text(self, GO_ON),
+            Shape::Gemini => gemini::text_part(self, GO_ON),
         }
     }
 
-    /// Writes a comma, unless the message is the first.
-    fn separate(&mut self) {
-        if self.has_messages {
-            self.bytes.push(b',');
+    /// Writes the bytes between the last message and one of this role: a comma, unless the message is the first.
+    fn separate(&mut self, role: Role) {
+        match self.shape {
+            Shape::Gemini => gemini::separate(self, role),
+            _ if self.has_messages => self.bytes.push(b','),
+            _ => {}
         }
         self.has_messages = true;
     }
@@ -341,6 +353,7 @@ impl RequestBuilder {
             Shape::Chat => chat::close(self, target),
             Shape::Messages => messages::close(self, target),
             Shape::Responses => responses::close(self, target),
+            Shape::Gemini => gemini::close(self, target),
         }
     }
 
@@ -360,7 +373,11 @@ impl RequestBuilder {
             CallResult::Missing => (NO_RESULT, &[][..], true),
         };
         Ok(RenderedCall {
-            id: self.call_id(target, step, answer, nth, exchange),
+            id: match self.shape {
+                // It is sent only to the model that gave it.
+                Shape::Gemini => (&*exchange.id.0).into(),
+                _ => self.call_id(target, step, answer, nth, exchange),
+            },
             tool: self.tool_name(step, &call.tool),
             arguments: self.arguments(step, loaded_text(step, &call.arguments)?),
             output,
@@ -393,7 +410,7 @@ impl RequestBuilder {
     }
 
     fn tool_name<'a>(&mut self, step: &Step, name: &'a str) -> Cow<'a, str> {
-        if is_name(name, 64) {
+        if self.is_tool_name(name) {
             return name.into();
         }
         self.report(step.id(), ReportPart::ToolName, Treatment::Rewritten);
@@ -401,7 +418,17 @@ impl RequestBuilder {
             return renamed.clone().into();
         }
         let name: String = name.chars().take(64).map(|c| if is_name_char(c) { c } else { '_' }).collect();
-        if name.is_empty() { "unnamed".into() } else { name.into() }
+        match name {
+            name if name.is_empty() => "unnamed".into(),
+            name if self.is_tool_name(&name) => name.into(),
+            name => format!("_{name:.63}").into(),
+        }
+    }
+
+    /// Returns true if the provider accepts the name of a tool.
+    fn is_tool_name(&self, name: &str) -> bool {
+        let has_good_start = self.shape != Shape::Gemini || !name.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        is_name(name, 64) && has_good_start
     }
 
     /// Returns the arguments as a JSON object: servers parse them, and refuse anything else.
@@ -420,7 +447,7 @@ impl RequestBuilder {
     fn tools<'a>(&mut self, step: &Step, tools: &'a [ToolSpec]) -> Vec<(Cow<'a, str>, &'a str, String)> {
         // A rewritten name must not equal the valid name of another tool.
         let mut used: HashSet<String> =
-            tools.iter().map(|tool| tool.name.clone()).filter(|name| is_name(name, 64)).collect();
+            tools.iter().map(|tool| tool.name.clone()).filter(|name| self.is_tool_name(name)).collect();
         let mut seen = HashSet::new();
         let mut rendered = Vec::with_capacity(tools.len());
         for tool in tools {
@@ -461,13 +488,9 @@ impl RequestBuilder {
 
     /// Returns the media type and the bytes of an image, or `None` if models cannot read its type.
     fn image<'a>(&mut self, step: &Step, image: &'a Image) -> Result<Option<(&'a str, &'a [u8])>, MissingPayload> {
-        let media_type = match &*image.media_type {
-            "image/jpg" => "image/jpeg",
-            known @ ("image/png" | "image/jpeg" | "image/gif" | "image/webp") => known,
-            _ => {
-                self.report(step.id(), ReportPart::Image, Treatment::Rewritten);
-                return Ok(None);
-            }
+        let Some(media_type) = self.image_type(image) else {
+            self.report(step.id(), ReportPart::Image, Treatment::Rewritten);
+            return Ok(None);
         };
         let data = image.blob.data().ok_or_else(|| MissingPayload {
             step: step.id(),
@@ -477,6 +500,18 @@ impl RequestBuilder {
         self.image_count += 1;
         self.image_bytes += data.len() as u64 * 4 / 3;
         Ok(Some((media_type, data)))
+    }
+
+    /// Returns the media type of an image as it is sent, or `None` if models cannot read it.
+    fn image_type<'a>(&self, image: &'a Image) -> Option<&'a str> {
+        match (&*image.media_type, self.shape) {
+            ("image/jpg", _) => Some("image/jpeg"),
+            (known @ ("image/png" | "image/jpeg" | "image/webp"), _) => Some(known),
+            (known @ ("image/heic" | "image/heif"), Shape::Gemini) => Some(known),
+            (_, Shape::Gemini) => None,
+            (known @ "image/gif", _) => Some(known),
+            _ => None,
+        }
     }
 
     fn report(&mut self, step: StepId, part: ReportPart, treatment: Treatment) {

@@ -1,5 +1,6 @@
 //! The configuration of a server, and the backend that uses it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -46,19 +47,29 @@ impl ServerConfig {
         }
     }
 
-    /// Reads the model and the server from the environment variables with this prefix.
-    pub(super) fn from_env(model: &str, env: &Env, prefix: &str, base: &str) -> Result<(String, Self), ProviderError> {
+    /// Reads the model and the server from the environment variables with this prefix, and the key from the first of
+    /// `key_variables` that is set.
+    pub(super) fn from_env(
+        model: &str,
+        env: &Env,
+        prefix: &str,
+        key_variables: &[&str],
+        base: &str,
+    ) -> Result<(String, Self), ProviderError> {
         let mut server = ServerConfig::new(base);
-        let get = |name: &str| env.get(&format!("{prefix}_{name}")).filter(|value| !value.trim().is_empty());
+        let variable = |name: &str| env.get(name).filter(|value| !value.trim().is_empty());
+        let get = |name: &str| variable(&format!("{prefix}_{name}"));
         if let Some(url) = get("BASE_URL") {
             server.base = http::parse_base_url(&url, base)
                 .map_err(|error| error.with_hint(format!("check {prefix}_BASE_URL")))?;
         }
-        if let Some(keys) = get("API_KEY") {
+        if let Some(keys) = key_variables.iter().find_map(|name| variable(name)) {
             server.set_keys(keys.split(','));
         } else if server.has_host_of(base) {
             let message = format!("there is no key for {}", server.base.host_str().unwrap_or(base));
-            return Err(ProviderError::new(ProviderErrorKind::Key, message).with_hint(format!("set {prefix}_API_KEY")));
+            return Err(
+                ProviderError::new(ProviderErrorKind::Key, message).with_hint(format!("set {}", key_variables[0]))
+            );
         }
         let model = Some(model.to_owned()).filter(|model| !model.is_empty()).or_else(|| get("DEFAULT_MODEL"));
         let model = model.ok_or_else(|| {
@@ -114,14 +125,19 @@ pub(super) struct HttpBackend {
     settings: Arc<Settings>,
     http: HttpClient,
     /// The path of requests below the base URL.
-    path: &'static str,
+    path: Cow<'static, str>,
     /// The option that limits the length of answers, if it is not the usual one.
     limit_option: Option<&'static str>,
 }
 
 impl HttpBackend {
-    pub(super) fn new(identity: Identity, settings: Settings, http: HttpClient, path: &'static str) -> Self {
-        HttpBackend { identity, settings: Arc::new(settings), http, path, limit_option: None }
+    pub(super) fn new(
+        identity: Identity,
+        settings: Settings,
+        http: HttpClient,
+        path: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        HttpBackend { identity, settings: Arc::new(settings), http, path: path.into(), limit_option: None }
     }
 
     /// Sets the option that limits the length of answers.
@@ -149,7 +165,7 @@ impl ProviderBackend for HttpBackend {
     }
 
     async fn send(&self, request: &Request, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
-        self.http.ask(self.path, request, sink).await
+        self.http.ask(&self.path, request, sink).await
     }
 }
 

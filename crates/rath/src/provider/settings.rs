@@ -53,6 +53,9 @@ pub enum Shape {
     /// OpenAI's Responses, without state at the server.
     #[serde(rename = "responses/1")]
     Responses,
+    /// Gemini's generateContent.
+    #[serde(rename = "gemini/1")]
+    Gemini,
 }
 
 /// The delivery of an answer.
@@ -83,6 +86,12 @@ pub enum PromptCache {
 const RESERVED_MEMBERS: [&str; 7] =
     ["cache_control", "messages", "model", "stream", "stream_options", "system", "tools"];
 
+/// Further ones of [`Shape::Gemini`].
+const RESERVED_FOR_GEMINI: [&str; 3] = ["contents", "systemInstruction", "system_instruction"];
+
+/// The option of [`Shape::Gemini`] whose members are options themselves.
+const GENERATION_CONFIG: &str = "generationConfig";
+
 /// Further ones of [`Shape::Responses`]: with a state at the server, the session would not have everything.
 pub(super) const RESERVED_FOR_RESPONSES: [&str; 5] =
     ["background", "input", "instructions", "previous_response_id", "store"];
@@ -93,7 +102,7 @@ impl Settings {
     /// [`Shape::Messages`] gets a prompt cache of minutes, and a limit of answer tokens, which it requires.
     pub fn new(shape: Shape) -> Self {
         let (cache, options) = match shape {
-            Shape::Chat | Shape::Responses => (None, BTreeMap::new()),
+            Shape::Chat | Shape::Responses | Shape::Gemini => (None, BTreeMap::new()),
             Shape::Messages => (
                 Some(PromptCache::Minutes),
                 BTreeMap::from([("max_tokens".to_owned(), to_json(&UNKNOWN_OUTPUT_TOKENS))]),
@@ -103,10 +112,15 @@ impl Settings {
     }
 
     /// Sets a further member of the request: `temperature`, `tool_choice`, ..
+    ///
+    /// In [`Shape::Gemini`], the members of `generationConfig` are set by their own names, or all together by its name.
     pub fn set(&mut self, name: &str, value: impl Serialize) -> Result<(), ProviderError> {
-        let is_reserved = RESERVED_MEMBERS.contains(&name)
-            || (self.shape == Shape::Responses && RESERVED_FOR_RESPONSES.contains(&name));
-        if is_reserved {
+        let reserved: &[&str] = match self.shape {
+            Shape::Responses => &RESERVED_FOR_RESPONSES,
+            Shape::Gemini => &RESERVED_FOR_GEMINI,
+            Shape::Chat | Shape::Messages => &[],
+        };
+        if RESERVED_MEMBERS.contains(&name) || reserved.contains(&name) {
             let message = format!("`{name}` cannot be an option: it follows from the session and the provider");
             return Err(ProviderError::new(ProviderErrorKind::Setup, message));
         }
@@ -114,6 +128,14 @@ impl Settings {
             let message = format!("the option `{name}` cannot be written as JSON");
             ProviderError::new(ProviderErrorKind::Setup, message).because(error)
         })?;
+        if self.shape == Shape::Gemini && name == GENERATION_CONFIG {
+            let members: BTreeMap<String, Json> = serde_json::from_str(&text).map_err(|error| {
+                let message = format!("the option `{name}` is not an object");
+                ProviderError::new(ProviderErrorKind::Setup, message).because(error)
+            })?;
+            self.options.extend(members);
+            return Ok(());
+        }
         let value = Json::parse(&text).expect("serde_json writes JSON");
         self.options.insert(name.to_owned(), value);
         Ok(())

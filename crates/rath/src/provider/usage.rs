@@ -8,6 +8,7 @@
 //! | OpenAI's Responses | inside `input_tokens` | inside `output_tokens` |
 //! | OpenAI's Chat Completions and most servers of its shape | inside `prompt_tokens` | inside `completion_tokens` |
 //! | some servers of its shape (xAI) | inside `prompt_tokens` | not in `completion_tokens`, but in the total |
+//! | Gemini | inside `promptTokenCount`, which does not include the input of server tools | not in `candidatesTokenCount`: `thoughtsTokenCount` |
 //! | Anthropic | not in `input_tokens`: cache reads and writes have counts of their own | inside `output_tokens` |
 
 use rath_record::Usage;
@@ -72,6 +73,27 @@ pub(crate) fn parse_responses_usage(raw: &str) -> Option<Usage> {
     let [cached_read, cache_write] = detail_counts(input_details, ["cached_tokens", "cache_write_tokens"]);
     let [reasoning] = detail_counts(output_details, ["reasoning_tokens"]);
     normalize(Usage { input, output, cached_read, cache_write, reasoning })
+}
+
+/// Parses the usage of Gemini. Returns `None` if nothing was counted.
+pub(crate) fn parse_gemini_usage(raw: &str) -> Option<Usage> {
+    let counts = json_members(
+        raw,
+        [
+            "promptTokenCount",
+            "toolUsePromptTokenCount",
+            "cachedContentTokenCount",
+            "candidatesTokenCount",
+            "thoughtsTokenCount",
+            "totalTokenCount",
+        ],
+    );
+    let [prompt, tool_use, cached_read, candidates, reasoning, total] = counts.map(count);
+    let input = prompt.saturating_add(tool_use);
+    // Some servers of this shape count the reasoning in both.
+    let is_included = reasoning > 0 && reasoning <= candidates && total == input.saturating_add(candidates);
+    let output = candidates.saturating_add(if is_included { 0 } else { reasoning });
+    normalize(Usage { input, output, cached_read, cache_write: 0, reasoning })
 }
 
 /// Limits each part to its whole. Returns `None` if all counts are 0: every request has input.
@@ -162,6 +184,26 @@ mod tests {
             r#"{"input_tokens":10,"output_tokens":5,"total_tokens":15,"input_tokens_details":{"cached_tokens":8},
                 "output_tokens_details":{"reasoning_tokens":3}}"#,
             r#"{"input":10,"output":5,"cached_read":8,"reasoning":3}"#,
+        );
+    }
+
+    #[test]
+    fn gemini_usage_counts_reasoning_and_server_tools_separately() {
+        check(
+            parse_gemini_usage,
+            r#"{"promptTokenCount":10,"cachedContentTokenCount":8,"candidatesTokenCount":5,"thoughtsTokenCount":3,
+                "toolUsePromptTokenCount":4,"totalTokenCount":22}"#,
+            r#"{"input":14,"output":8,"cached_read":8,"reasoning":3}"#,
+        );
+        check(
+            parse_gemini_usage,
+            r#"{"promptTokenCount":10,"thoughtsTokenCount":3}"#,
+            r#"{"input":10,"output":3,"reasoning":3}"#,
+        );
+        check(
+            parse_gemini_usage,
+            r#"{"promptTokenCount":10,"candidatesTokenCount":5,"thoughtsTokenCount":3,"totalTokenCount":15}"#,
+            r#"{"input":10,"output":5,"reasoning":3}"#,
         );
     }
 

@@ -24,9 +24,11 @@ enum Api {
     ChatStream,
     Messages,
     MessagesStream,
+    Gemini,
+    GeminiStream,
 }
 
-use Api::{Chat, ChatStream, Messages, MessagesStream};
+use Api::{Chat, ChatStream, GeminiStream, Messages, MessagesStream};
 
 const CASES: &[Case] = &[
     ("usage", Chat, [r#"{"choices":[{"message":{"content":"x"}}],"usage":{"a":[1"#, ",{}", "]}}"]),
@@ -120,6 +122,35 @@ const CASES: &[Case] = &[
             "}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
         ],
     ),
+    ("parts", Api::Gemini, [r#"{"candidates":[{"content":{"parts":[{}"#, ",{}", "]}}]}"]),
+    ("short parts", Api::Gemini, [r#"{"candidates":[{"content":{"parts":[{}"#, r#",{"text":"x","a":1}"#, "]}}]}"]),
+    ("a part", Api::Gemini, [r#"{"candidates":[{"content":{"parts":[{"a":[1"#, r#",{"":1}"#, "]}]}}]}"]),
+    ("members of a part", Api::Gemini, [r#"{"candidates":[{"content":{"parts":[{"text":"x""#, r#","":1"#, "}]}}]}"]),
+    (
+        "a member of a candidate",
+        Api::Gemini,
+        [r#"{"candidates":[{"a":[1"#, r#",{"":1}"#, r#"],"finishReason":"STOP"}]}"#],
+    ),
+    ("members of a candidate", Api::Gemini, [r#"{"candidates":[{"a":1"#, r#","@":1"#, "}]}"]),
+    (
+        "arguments",
+        Api::Gemini,
+        [
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"t","args":{"a":[1"#,
+            r#",{"":1}"#,
+            r#"]}}}]},"finishReason":"STOP"}]}"#,
+        ],
+    ),
+    (
+        "pieces of text with signatures",
+        GeminiStream,
+        [
+            "",
+            "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\",\"thoughtSignature\":\"a\"}]}}]}\n\n",
+            "data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n",
+        ],
+    ),
+    ("members that change", GeminiStream, ["", "data: {\"a\":@}\n\n", "data: {\"candidates\":[]}\n\n"]),
 ];
 
 #[test]
@@ -151,13 +182,15 @@ fn child() {
         }
     }
     body.push_str(end);
-    let is_stream = matches!(api, ChatStream | MessagesStream);
+    let is_stream = matches!(api, ChatStream | MessagesStream | GeminiStream);
     let reply = if is_stream { Reply::stream(body) } else { Reply::json(200, &body) };
     let before = peak();
     let ask = async {
         let server = TestServer::always(reply).await;
         let provider = if matches!(api, Chat | ChatStream) {
             Provider::from(OpenAi::new("m").base_url(&server.url).expect("a URL"))
+        } else if matches!(api, Api::Gemini | GeminiStream) {
+            Provider::from(Gemini::new("m").base_url(&server.url).expect("a URL"))
         } else {
             Provider::from(Anthropic::new("m").base_url(&server.url).expect("a URL").key("key"))
         };

@@ -592,6 +592,8 @@ fn a_provider_is_opened_by_its_uri_and_the_environment() {
             ("OPENAI_DEFAULT_MODEL", "gpt-default"),
             ("ANTHROPIC_API_KEY", "k"),
             ("ANTHROPIC_DEFAULT_MODEL", "claude-default"),
+            ("GOOGLE_API_KEY", "k"),
+            ("GEMINI_DEFAULT_MODEL", "gemini-default"),
         ])
     };
     let none = || Env::from_values([]);
@@ -600,6 +602,9 @@ fn a_provider_is_opened_by_its_uri_and_the_environment() {
         open("openai:", full()),
         open("anthropic:claude-x", full()),
         open("anthropic:", full()),
+        open("gemini:models/gemini-x", full()),
+        open("gemini:", full()),
+        open("gemini:gemini-x", none()),
         open("openai:qwen3:8b", Env::from_values([("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")])),
         open("openai:gpt-5", none()),
         open("anthropic:", Env::from_values([("ANTHROPIC_API_KEY", "k")])),
@@ -617,6 +622,13 @@ fn a_provider_is_opened_by_its_uri_and_the_environment() {
 
         anthropic:claude-default
 
+        gemini:gemini-x
+
+        gemini:gemini-default
+
+        there is no key for generativelanguage.googleapis.com
+        hint: set GEMINI_API_KEY
+
         openai:qwen3:8b
 
         there is no key for api.openai.com
@@ -629,10 +641,10 @@ fn a_provider_is_opened_by_its_uri_and_the_environment() {
         hint: check OPENAI_BASE_URL
 
         wanted a provider such as `openai:MODEL`, found `gpt-5`
-        hint: write the kind of provider, a colon, and the model; kinds: anthropic, openai, script
+        hint: write the kind of provider, a colon, and the model; kinds: anthropic, gemini, openai, script
 
-        unknown kind of provider `opneai`; known: anthropic, openai, script
-        hint: use anthropic:, openai: or script:
+        unknown kind of provider `opneai`; known: anthropic, gemini, openai, script
+        hint: use anthropic:, gemini:, openai: or script:
 
         cannot read the script no/such/file.jsonl: No such file or directory (os error 2)"#]]
     .assert_eq(&shown.join("\n\n"));
@@ -807,4 +819,63 @@ fn the_address_says_which_api_of_openai_it_is() {
     for name in ["store", "input", "previous_response_id"] {
         assert!(OpenAi::new("gpt-5").option(name, true).is_err(), "{name}");
     }
+}
+
+#[test]
+fn gemini_is_asked_at_the_address_of_its_model_with_options_by_its_names() {
+    let answer = r#"{"candidates":[{"content":{"parts":[{"text":"Hello."}],"role":"model"},"finishReason":"STOP"}]}"#;
+    block_on(async {
+        let server = TestServer::start(move |_, asked| match asked.path.contains("stream") {
+            true => Reply::stream(format!("data: {answer}\n\n")),
+            false => Reply::json(200, answer),
+        })
+        .await;
+        let at = |model: &str, path: &str| {
+            Gemini::new(model).base_url(&format!("{}{path}", server.url)).expect("it is a URL").key("AIza-own")
+        };
+        let tuned = at("tunedModels/mine", "/v1/").without_streaming();
+        let options = at("models/gemini-x", "")
+            .max_tokens(9)
+            .option("generationConfig", serde_json::json!({"temperature": 0.5, "topK": 3}))
+            .and_then(|gemini| gemini.option("top_p", 0.9)?.option("stop", "END")?.option("reasoning_effort", "low"))
+            .and_then(|gemini| gemini.option("toolConfig", 1)?.option("safetySettings", [0; 0]))
+            .expect("they are options");
+        for gemini in [at("gemini-x", "/v1beta/models"), tuned, options] {
+            let session = Provider::from(gemini).ask(Session::user("hi")).await.expect("it is answered");
+            assert_eq!(session.text(), Some("Hello."));
+        }
+        let requests = server.requests();
+        let shown = requests.iter().map(|asked| format!("{}\n{}\n", asked.path, asked.body));
+        expect![[r#"
+            /v1beta/models/gemini-x:streamGenerateContent?alt=sse
+            {"contents":[{"role":"user","parts":[{"text":"hi"}]}]}
+            /v1/tunedModels/mine:generateContent
+            {"contents":[{"role":"user","parts":[{"text":"hi"}]}]}
+            /v1beta/models/gemini-x:streamGenerateContent?alt=sse
+            {"contents":[{"role":"user","parts":[{"text":"hi"}]}],"safetySettings":[],"generationConfig":{"maxOutputTokens":9,"stopSequences":["END"],"temperature":0.5,"thinkingConfig":{"thinkingLevel":"low"},"topK":3,"topP":0.9}}
+        "#]]
+        .assert_eq(&shown.collect::<String>());
+        assert!(requests.iter().all(|asked| asked.headers.contains("x-goog-api-key: AIza-own")));
+        for name in ["contents", "systemInstruction", "model", "tools"] {
+            assert!(at("gemini-x", "").option(name, 1).is_err(), "{name}");
+        }
+        assert!(at("gemini-x", "").option("generationConfig", 1).is_err());
+    });
+}
+
+#[test]
+fn an_answer_of_gemini_that_the_connection_cuts_after_its_reason_to_stop_is_tried_again() {
+    let first = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hel\"}]},\"finishReason\":\"STOP\"}]}\n\n";
+    let whole =
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hello.\"}]},\"finishReason\":\"STOP\"}]}\n\n";
+    block_on(async {
+        let server = TestServer::start(move |nth, _| match nth {
+            0 => Reply::stream(first).then(AfterBody::Break),
+            _ => Reply::stream(whole),
+        })
+        .await;
+        let gemini = Gemini::new("m").base_url(&server.url).expect("it is a URL");
+        let session = Provider::from(gemini).retry(quick(2)).ask(Session::user("hi")).await.expect("it is answered");
+        assert_eq!(session.text(), Some("Hello."));
+    });
 }

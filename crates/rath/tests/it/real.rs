@@ -156,13 +156,16 @@ mod aimock {
     }
 
     /// Returns providers of all shapes with streaming, then without.
-    fn all(server: &Server) -> [Provider; 6] {
+    fn all(server: &Server) -> [Provider; 8] {
         let [chat, messages] = both!(server.url, |model| model.max_tokens(500));
         let [whole_chat, whole_messages] = both!(server.url, |model| model.max_tokens(500).without_streaming());
         let model = OpenAi::new("gpt-5").base_url(&format!("{}/v1/responses", server.url)).expect("a URL");
         let model = model.timeouts(Timeouts::for_answer(MINUTE)).max_tokens(500);
         let [responses, whole_responses] = [model.clone().into(), model.without_streaming().into()];
-        [chat, messages, responses, whole_chat, whole_messages, whole_responses]
+        let model = Gemini::new("gemini-3-flash-preview").base_url(&server.url).expect("a URL");
+        let model = model.timeouts(Timeouts::for_answer(MINUTE)).max_tokens(500);
+        let [gemini, whole_gemini] = [model.clone().into(), model.without_streaming().into()];
+        [chat, messages, responses, gemini, whole_chat, whole_messages, whole_responses, whole_gemini]
     }
 
     #[tokio::test]
@@ -184,7 +187,7 @@ mod aimock {
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
     async fn a_tool_loop_is_the_same_in_every_run() {
-        let mut requests: Vec<Vec<_>> = vec![Vec::new(); 6];
+        let mut requests: Vec<Vec<_>> = vec![Vec::new(); 8];
         for size in ["20", "7", "7"] {
             let server = start(&["--chunk-size", size]).await;
             for (nth, (provider, requests)) in all(&server).iter().zip(&mut requests).enumerate() {
@@ -199,7 +202,7 @@ mod aimock {
                 .assert_eq(&shown.concat());
                 let digest = |chunk: &Chunk| if let Chunk::Assistant(answer) = chunk { answer.request } else { None };
                 // Responses gives its reasoning a new id each time, which is sent back.
-                let same = if nth % 3 == 2 { 1 } else { 2 };
+                let same = if nth % 4 == 2 { 1 } else { 2 };
                 requests.push(session.chunks().filter_map(digest).take(same).collect::<Vec<_>>());
             }
         }
@@ -243,8 +246,9 @@ mod aimock {
                 assert_eq!(body, serde_json::from_slice::<Value>(bytes).expect("JSON"));
             } else if entry["path"] == "/v1/messages" {
                 assert_eq!(entry["headers"]["anthropic-version"], "2023-06-01");
-            } else {
-                assert_eq!(entry["path"], "/v1/responses");
+            } else if entry["path"] != "/v1/responses" {
+                let path = entry["path"].as_str().expect("a path");
+                assert!(path.starts_with("/v1beta/models/gemini-3-flash-preview:"), "{path}");
             }
         }
         // The journal holds requests of the other shape in translation: their content is equal.

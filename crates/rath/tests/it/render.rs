@@ -44,7 +44,7 @@ impl ProviderBackend for PresetBackend {
     }
 }
 
-/// The six models, two of each shape, and the last request.
+/// The eight models, two of each shape, and the last request.
 struct Models {
     providers: Vec<Provider>,
     answer: Arc<Mutex<Answer>>,
@@ -54,12 +54,18 @@ struct Models {
 impl Models {
     fn new() -> Self {
         let (answer, sent) = <(Arc<Mutex<Answer>>, Arc<Mutex<Option<Request>>>)>::default();
-        let kinds = [("openai", Shape::Chat), ("anthropic", Shape::Messages), ("responses", Shape::Responses)];
+        let kinds = [
+            ("openai", Shape::Chat),
+            ("anthropic", Shape::Messages),
+            ("responses", Shape::Responses),
+            ("gemini", Shape::Gemini),
+        ];
         let providers = kinds.iter().flat_map(|kind| [(kind, "a"), (kind, "b")]).map(|((provider, shape), model)| {
             let identity = Identity { provider: provider.to_string(), model: model.to_owned() };
             let mut settings = Settings::new(*shape);
             settings.set("thinking", serde_json::json!({ "type": "enabled" })).expect("it is an option");
-            settings.set("tool_choice", serde_json::json!("auto")).expect("it is an option");
+            let choice = if *shape == Shape::Gemini { "toolConfig" } else { "tool_choice" };
+            settings.set(choice, serde_json::json!("auto")).expect("it is an option");
             let settings = Arc::new(settings);
             Provider::new(PresetBackend { identity, settings, answer: answer.clone(), sent: sent.clone() })
         });
@@ -124,6 +130,8 @@ fn answer(which: usize, shape: Shape) -> Answer {
     let named = r#"{"reasoning":"reasoning_content"}"#;
     let sealed = r#"{"items":[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"c2ln"},
         {"type":"message","phase":"commentary","parts":[{"bytes":5}]},{"type":"function_call"}]}"#;
+    let marked = r#"{"parts":[{"text":2,"thought":true},{"executableCode":{"code":"1"}},{"text":5,"x":1},
+        {"functionCall":{"id":true},"thoughtSignature":"c2ln"},{"text":0,"thoughtSignature":"ZW5k"}]}"#;
     let sidecar = |json: &str| Json::parse(json).ok();
     let text = |text: &str| Answer { text: text.to_owned(), ..Answer::default() };
     let calls = |calls: Vec<Call>| Answer { calls, finish: Finish::Calls, ..Answer::default() };
@@ -141,6 +149,7 @@ fn answer(which: usize, shape: Shape) -> Answer {
                 Shape::Chat => named,
                 Shape::Messages => signed,
                 Shape::Responses => sealed,
+                Shape::Gemini => marked,
             }),
             ..Answer::default()
         },
@@ -179,7 +188,7 @@ fn instructions(which: usize) -> Instructions {
 #[derive(Clone)]
 struct Branch {
     session: Session,
-    sent: [Option<Request>; 6],
+    sent: [Option<Request>; 8],
 }
 
 impl Branch {
@@ -277,9 +286,9 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                 branch.session = Session::open_blocking(&path).expect("it can be opened").session;
             }
             Action::Ask(at, model, which) => {
-                let model = model % 6;
+                let model = model % 8;
                 let branch = &mut pool[index(at)];
-                let shape = [Shape::Chat, Shape::Messages, Shape::Responses][model / 2];
+                let shape = [Shape::Chat, Shape::Messages, Shape::Responses, Shape::Gemini][model / 2];
                 let asked = models.ask(model, branch.session.clone(), answer(which, shape));
                 let (session, sent) = match asked {
                     Ok(asked) => asked,
@@ -308,14 +317,23 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
 fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseError> {
     let [sent, before] = [sent, before].map(|request| std::str::from_utf8(request.body()).expect("JSON is UTF-8"));
     let shared = sent.bytes().zip(before.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
-    let list = |json: &str| -> Value {
+    let list = |json: &str| -> Vec<Value> {
         let mut request: Value = serde_json::from_str(json).expect("a request is JSON");
-        let name = if request["input"].is_array() { "input" } else { "messages" };
-        request[name].take()
+        let names = ["input", "messages", "contents"];
+        let name = names.into_iter().find(|name| request[name].is_array()).expect("a list");
+        let Value::Array(list) = request[name].take() else { panic!("a list") };
+        if name != "contents" {
+            return list;
+        }
+        // The user's last content may get further parts, so the parts are compared.
+        let parts = |mut content: Value| match content["parts"].take() {
+            Value::Array(parts) => parts.into_iter().map(move |part| serde_json::json!([content["role"], part])),
+            _ => panic!("a content has parts"),
+        };
+        list.into_iter().flat_map(parts).collect()
     };
     let (ours, theirs) = (list(sent), list(before));
-    let (ours, theirs) = (ours.as_array().expect("a list"), theirs.as_array().expect("a list"));
-    prop_assert!(ours.starts_with(theirs), "\n{}\ndoes not go on from\n{}", sent, before);
+    prop_assert!(ours.starts_with(&theirs), "\n{}\ndoes not go on from\n{}", sent, before);
     // The bytes differ where the list of the earlier one ends.
     let (rest, earlier_rest) = (&sent[shared..], &before[shared..]);
     let is_continued = sent == before || earlier_rest.starts_with(']') && rest.starts_with(',');
@@ -369,6 +387,33 @@ fn opaque_state_is_sent_only_to_the_model_it_came_from() {
 }
 
 #[test]
+fn signatures_of_gemini_are_sent_back_where_they_were_and_to_their_model_only() {
+    let models = Models::new();
+    let (session, _) = models.ask(6, Session::user("look"), answer(4, Shape::Gemini)).expect("it is asked");
+    let mut session = session;
+    session.push(Chunk::result("toolu_1", "seen"));
+    let contents = |model: usize| {
+        let request = models.providers[model].request(&session).expect("it is rendered");
+        let body: Value = serde_json::from_slice(request.body()).expect("JSON");
+        format!("{}\n{}\n{}\n", body["contents"][1], body["contents"][2], request.report)
+    };
+    // The same model, another model of the same provider.
+    expect_test::expect![[r#"
+        {"parts":[{"executableCode":{"code":"1"}},{"text":"hello","x":1},{"functionCall":{"args":{"arguments":"{\"lone\": \"\\ud800\"}"},"id":"toolu_1","name":"look"},"thoughtSignature":"c2ln"},{"text":"","thoughtSignature":"ZW5k"}],"role":"model"}
+        {"parts":[{"functionResponse":{"id":"toolu_1","name":"look","response":{"output":"seen"}}}],"role":"user"}
+        kept: 1 reasoning block, 1 call id
+        rewritten: 1 argument text
+    "#]].assert_eq(&contents(6));
+    expect_test::expect![[r#"
+        {"parts":[{"text":"hello"},{"functionCall":{"args":{"arguments":"{\"lone\": \"\\ud800\"}"},"name":"look"},"thoughtSignature":"skip_thought_signature_validator"}],"role":"model"}
+        {"parts":[{"functionResponse":{"name":"look","response":{"output":"seen"}}}],"role":"user"}
+        rewritten: 1 argument text
+        dropped: 1 reasoning block, 1 call id
+    "#]]
+    .assert_eq(&contents(7));
+}
+
+#[test]
 fn images_of_a_tool_are_shown_where_they_can_be_and_named_elsewhere() {
     let models = Models::new();
     let mut session = Session::user("look");
@@ -395,10 +440,53 @@ fn images_of_a_tool_are_shown_where_they_can_be_and_named_elsewhere() {
             {"type": "input_text", "text": "[an image of type image/tiff, which models do not read]"},
         ])
     );
+    let contents = serde_json::from_slice::<Value>(sent(6).body()).expect("JSON")["contents"].take();
+    assert_eq!(
+        contents[2]["parts"],
+        serde_json::json!([{"functionResponse": {
+            "name": "look",
+            "parts": [{"inlineData": {"mimeType": "image/png", "data": "ZG90cw=="}}],
+            "response": {"output": "two\n[an image of type image/tiff, which models do not read]"},
+        }}])
+    );
     let lines = "two\n[image: image/png, 4 bytes, not shown to this model]\n\
                  [image: image/tiff, 5 bytes, not shown to this model]";
     assert_eq!(list(&chat)[2]["content"], lines);
     assert!(chat.report.to_string().contains("2 tool images"), "{}", chat.report);
+}
+
+#[test]
+fn gemini_gets_the_images_that_it_reads_and_older_models_get_those_of_tools_beside_the_results() {
+    let image = |kind: &str| Image::new(kind, *b"dots");
+    let mut session = Session::empty();
+    session.push(rath::chunk::User::new("see").with_images(vec![image("image/heic"), image("image/gif")]));
+    session.push(Chunk::calls([Call::new("a", "look", "{}"), Call::new("b", "look", "{}")]));
+    session.push(ToolResult::new("a", Outcome::Ok, "").with_images(vec![image("image/gif"), image("image/jpg")]));
+    session.push(ToolResult::new("b", Outcome::Failed, "none"));
+    let request = Provider::from(Gemini::new("gemini-2.5-flash")).request(&session).expect("it is rendered");
+    let contents = serde_json::from_slice::<Value>(request.body()).expect("JSON")["contents"].take();
+    assert_eq!(
+        contents,
+        serde_json::json!([
+            {"role": "user", "parts": [
+                {"text": "see"},
+                {"inlineData": {"mimeType": "image/heic", "data": "ZG90cw=="}},
+                {"text": "[an image of type image/gif, which models do not read]"},
+            ]},
+            {"role": "model", "parts": [
+                {"functionCall": {"name": "look", "args": {}}},
+                {"functionCall": {"name": "look", "args": {}}},
+            ]},
+            {"role": "user", "parts": [
+                {"functionResponse": {
+                    "name": "look",
+                    "response": {"output": "[an image of type image/gif, which models do not read]"},
+                }},
+                {"functionResponse": {"name": "look", "response": {"error": "none"}}},
+                {"inlineData": {"mimeType": "image/jpeg", "data": "ZG90cw=="}},
+            ]},
+        ])
+    );
 }
 
 #[test]
@@ -502,6 +590,15 @@ fn a_forged_sidecar_is_not_sent() {
         (2, r#"{"content":[{"type":"text","bytes":99},{"type":"tool_use"}]}"#),
         (0, r#"{"reasoning":"role"}"#),
         (0, r#"{"reasoning_details":5}"#),
+        (0, r#"{"signature":{"a":1},"calls":["x"]}"#),
+        (0, r#"{"calls":[{"google":{}},{"google":{}}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{}},{"text":"more"}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{}},{"functionResponse":{},"x":1}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{"name":"other"},"x":1}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{}},{"functionCall":{}}]}"#),
+        (6, r#"{"parts":[{"text":1,"thought":true},{"functionCall":{},"x":1}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{},"x":1},{"text":1}]}"#),
+        (6, r#"{"parts":[{"text":2,"thought":true},{"functionCall":{},"x":1},{"thought":true}]}"#),
     ];
     for (model, json) in forged {
         let sidecar = Json::parse(json).ok();

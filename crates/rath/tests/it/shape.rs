@@ -16,6 +16,10 @@ pub(crate) fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseEr
         check_items(&request, text)?;
         return check_tools(&request, shape, text);
     }
+    if shape == Shape::Gemini {
+        check_contents(&request, text)?;
+        return check_tools(&request, shape, text);
+    }
     let mut ids = std::collections::HashSet::new();
     let mut user_spoke = false;
     let mut system = request["system"].to_string();
@@ -104,18 +108,24 @@ fn is_name(name: &Value, max: usize) -> bool {
 }
 
 fn check_tools(request: &Value, shape: Shape, text: &str) -> Result<(), TestCaseError> {
-    let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let tools = match shape {
+        Shape::Gemini => &request["tools"][0]["functionDeclarations"],
+        _ => &request["tools"],
+    };
+    let tools = tools.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut names = std::collections::HashSet::new();
     for tool in tools {
         let (tool, schema) = match shape {
             Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
             Shape::Messages => (&tool["name"], &tool["input_schema"]),
             Shape::Responses => (&tool["name"], &tool["parameters"]),
+            Shape::Gemini => (&tool["name"], &tool["parametersJsonSchema"]),
         };
         let is_normal = schema["type"] == "object" && schema["properties"].is_object() && schema.get("anyOf").is_none();
         prop_assert!(is_name(tool, 64) && is_normal && names.insert(tool.clone()), "{}", text);
     }
-    prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
+    let has_choice = request.get("tool_choice").or(request.get("toolConfig")).is_some();
+    prop_assert!(!tools.is_empty() || !has_choice);
     Ok(())
 }
 
@@ -168,5 +178,50 @@ fn check_items(request: &Value, text: &str) -> Result<(), TestCaseError> {
         }
     }
     prop_assert!(user_spoke && open.is_empty(), "the model would speak last: {}", text);
+    Ok(())
+}
+
+/// Checks the contents of a request of Gemini.
+fn check_contents(request: &Value, text: &str) -> Result<(), TestCaseError> {
+    let instructions = request["systemInstruction"].to_string();
+    prop_assert!(!instructions.contains(MEMORY) && !instructions.contains(OUTPUT), "{}", instructions);
+    prop_assert!(["messages", "model", "stream"].iter().all(|name| request.get(name).is_none()), "{}", text);
+    let contents = request["contents"].as_array().expect("a list");
+    let mut ids = std::collections::HashSet::new();
+    for (nth, content) in contents.iter().enumerate() {
+        let (role, parts) = (&content["role"], content["parts"].as_array().expect("parts"));
+        prop_assert_eq!(role, if nth % 2 == 0 { "user" } else { "model" }, "they take turns: {}", text);
+        prop_assert!(!parts.is_empty(), "a content without parts: {}", text);
+        for part in parts {
+            let kinds = ["text", "inlineData", "functionCall", "functionResponse", "executableCode"];
+            prop_assert_eq!(kinds.iter().filter(|kind| part.get(kind).is_some()).count(), 1, "{}", text);
+            let is_blank = part["text"].as_str().is_some_and(|text| text.trim().is_empty());
+            prop_assert!(!is_blank || part.get("thoughtSignature").is_some(), "{}", text);
+        }
+        let of_kind = |parts: &[Value], kind: &str| -> Vec<Value> {
+            parts.iter().filter_map(|part| part.get(kind)).cloned().collect()
+        };
+        let is_model = role == "model";
+        let calls = of_kind(parts, "functionCall");
+        prop_assert!(is_model || calls.is_empty(), "a call of the user: {}", text);
+        for call in &calls {
+            let is_good_start = |name: &str| name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
+            prop_assert!(is_name(&call["name"], 64) && call["name"].as_str().is_some_and(is_good_start), "{}", text);
+            prop_assert!(call["args"].is_object(), "{}", text);
+            prop_assert!(call.get("id").is_none_or(|id| ids.insert(id.clone())), "an id is used twice: {}", text);
+        }
+        // Gemini 3 refuses a step whose first call has no signature.
+        let first = parts.iter().find(|part| part.get("functionCall").is_some());
+        prop_assert!(first.is_none_or(|first| first["thoughtSignature"].is_string()), "{}", text);
+        // The results come first, in the order of the calls.
+        let before = nth.checked_sub(1).and_then(|before| contents[before]["parts"].as_array());
+        let asked = before.filter(|_| !is_model).map(|parts| of_kind(parts, "functionCall")).unwrap_or_default();
+        let results: Vec<_> = parts.iter().map_while(|part| part.get("functionResponse").cloned()).collect();
+        prop_assert_eq!(&results, &of_kind(parts, "functionResponse"), "{}", text);
+        let key = |value: &Value| (value["name"].clone(), value.get("id").cloned());
+        let [asked, results] = [&asked, &results].map(|list| list.iter().map(key).collect::<Vec<_>>());
+        prop_assert_eq!(asked, results, "{}", text);
+    }
+    prop_assert!(contents.len() % 2 == 1, "the model would speak last: {}", text);
     Ok(())
 }

@@ -80,6 +80,7 @@ impl Case {
         match self.provider.split(':').next() {
             Some("anthropic") => Shape::Messages,
             Some("responses") => Shape::Responses,
+            Some("gemini") => Shape::Gemini,
             _ => Shape::Chat,
         }
     }
@@ -185,6 +186,8 @@ fn every_case_sends_the_expected_request_and_reads_the_expected_answer() {
                 ("ANTHROPIC_BASE_URL", &*server.url),
                 ("OPENAI_API_KEY", "sk-wire"),
                 ("ANTHROPIC_API_KEY", "sk-wire"),
+                ("GEMINI_BASE_URL", &*server.url),
+                ("GEMINI_API_KEY", "sk-wire"),
             ]);
             let (kind, model) = case.provider.split_once(':').expect("a provider has a kind");
             let model = model.trim_end_matches(" whole");
@@ -196,6 +199,10 @@ fn every_case_sends_the_expected_request_and_reads_the_expected_answer() {
                     let at_responses = |openai: OpenAi| openai.base_url(&responses).expect("an address");
                     let openai = if kind == "responses" { at_responses(openai) } else { openai };
                     if whole { openai.without_streaming().into() } else { openai.into() }
+                }
+                "gemini" => {
+                    let gemini = Gemini::from_env(model, &env).expect("the environment is complete");
+                    if whole { gemini.without_streaming().into() } else { gemini.into() }
                 }
                 _ => {
                     let anthropic = Anthropic::from_env(model, &env).expect("the environment is complete");

@@ -25,6 +25,8 @@ pub(super) struct ChatAnswer {
     reasoning_member: Option<&'static str>,
     /// The JSON of the details, with commas between them.
     reasoning_details: String,
+    /// Google's signature of the message.
+    signature: Option<Box<RawValue>>,
     /// The calls. They are few, so a call is found by going through them, the newest first.
     calls: Vec<PartialCall>,
     /// The position of the first call that began with the newest event in which any call began.
@@ -68,6 +70,8 @@ struct PartialCall {
     arguments: TextBuffer,
     /// The end of the arguments so far.
     scan: JsonScan,
+    /// State that only the provider reads, such as Google's signature.
+    extra_content: Option<Box<RawValue>>,
 }
 
 /// An event of a stream, or a whole answer, with the arguments of calls in the form `A`.
@@ -120,6 +124,8 @@ struct ChatDelta<'a, A> {
     reasoning_details: Option<ShortList<&'a RawValue>>,
     #[serde(borrow)]
     tool_calls: Option<ShortList<ChatCallDelta<'a, A>>>,
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +135,8 @@ struct ChatCallDelta<'a, A> {
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     function: Option<ChatFunctionDelta<'a, A>>,
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -345,6 +353,8 @@ impl ChatAnswer {
             self.has_refusal = true;
             emit(Delta::Text(self.text.push(&refusal.bytes)), sink);
         }
+        let signature = delta.extra_content.and_then(google_signature);
+        self.signature = signature.map(ToOwned::to_owned).or(self.signature.take());
         let calls_before = self.calls.len();
         let pieces = delta.tool_calls.unwrap_or_default().0;
         let of = pieces.len();
@@ -384,6 +394,8 @@ impl ChatAnswer {
             call.tool.push_str(name);
         }
         check_call_name(&call.id, &call.tool)?;
+        let extra_content = piece.extra_content.filter(|extra| extra.get().starts_with('{'));
+        call.extra_content = extra_content.map(ToOwned::to_owned).or(call.extra_content.take());
         let arguments = call.arguments.push(&arguments);
         call.scan.push(arguments);
         sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
@@ -435,13 +447,25 @@ impl ChatAnswer {
     }
 
     fn sidecar(&self) -> Option<Json> {
-        let json = if !self.reasoning_details.is_empty() {
-            format!(r#"{{"reasoning_details":[{}]}}"#, self.reasoning_details)
-        } else {
-            format!(r#"{{"reasoning":"{}"}}"#, self.reasoning_member?)
-        };
-        Json::parse(&json).ok()
+        let mut members = Vec::new();
+        if !self.reasoning_details.is_empty() {
+            members.push(format!(r#""reasoning_details":[{}]"#, self.reasoning_details));
+        } else if let Some(name) = self.reasoning_member {
+            members.push(format!(r#""reasoning":"{name}""#));
+        }
+        members.extend(self.signature.as_ref().map(|signature| format!(r#""signature":{signature}"#)));
+        if self.calls.iter().any(|call| call.extra_content.is_some()) {
+            let extras = self.calls.iter().map(|call| call.extra_content.as_ref().map_or("null", |extra| extra.get()));
+            members.push(format!(r#""calls":[{}]"#, extras.collect::<Vec<_>>().join(",")));
+        }
+        Json::parse(&format!("{{{}}}", members.join(","))).ok().filter(|_| !members.is_empty())
     }
+}
+
+/// Returns the signature in Google's extra content. Its other members say what the piece is, and not what is sent back.
+fn google_signature(extra_content: &RawValue) -> Option<&RawValue> {
+    let google = json_members(extra_content.get(), ["google"])[0]?;
+    json_members(google.get(), ["thought_signature"])[0].filter(|signature| signature.get().starts_with('"'))
 }
 
 /// Returns the text of an event that holds nothing else, if the text stands in the event without escapes.
@@ -460,6 +484,7 @@ fn sole_text<'a, A>(event: &ChatEvent<'a, A>) -> Option<&'a [u8]> {
         thinking: None,
         reasoning_details: None,
         tool_calls: None,
+        extra_content: None,
     } = delta
     else {
         return None;

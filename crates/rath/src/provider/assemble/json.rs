@@ -1,5 +1,6 @@
 //! Reading JSON of a server without building it: a value in memory is many times as large as its text.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -46,6 +47,11 @@ pub(crate) fn json_members<'a, const N: usize>(json: &'a str, names: [&str; N]) 
     if read.is_ok() { found } else { [None; N] }
 }
 
+/// Returns the values of a list, or `None` if the value is another, or a very long list.
+pub(crate) fn json_list(json: &RawValue) -> Option<Vec<&RawValue>> {
+    serde_json::from_str::<ShortList<&RawValue>>(json.get()).ok().map(|list| list.0)
+}
+
 /// Returns the text of a JSON string, or `None` if the value is another.
 pub(crate) fn string(json: &RawValue) -> Option<String> {
     serde_json::from_str(json.get()).ok()
@@ -81,6 +87,58 @@ impl Visitor<'_> for NameBuffer<'_> {
         Ok(())
     }
 }
+
+/// A value that is read from the members of an object, one by one.
+pub(super) trait FromMembers<'de>: Default {
+    /// Reads the value of the member of this name.
+    fn read<A: MapAccess<'de>>(&mut self, name: Cow<'de, str>, members: &mut A) -> Result<(), A::Error>;
+}
+
+/// An object whose members are read one by one, so that those that are not known can be kept.
+pub(super) struct ObjectMembers<T>(pub(super) T);
+
+impl<'de, T: FromMembers<'de>> Deserialize<'de> for ObjectMembers<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor<T>(T);
+
+        impl<'de, T: FromMembers<'de>> Visitor<'de> for MembersVisitor<T> {
+            type Value = ObjectMembers<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Self::Value, A::Error> {
+                while let Some(MemberName(name)) = members.next_key()? {
+                    self.0.read(name, &mut members)?;
+                }
+                Ok(ObjectMembers(self.0))
+            }
+        }
+
+        deserializer.deserialize_map(MembersVisitor(T::default()))
+    }
+}
+
+/// The members of an object that are not known, in their order.
+pub(super) type OtherMembers<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// Reads a member that is not known. Fails if there are very many: they are larger in memory than in JSON.
+pub(super) fn read_other<'de, A: MapAccess<'de>>(
+    others: &mut OtherMembers<'de>,
+    name: Cow<'de, str>,
+    members: &mut A,
+) -> Result<(), A::Error> {
+    if others.len() == MAX_LIST_ITEMS {
+        return Err(A::Error::custom(format_args!("an object has more than {MAX_LIST_ITEMS} members")));
+    }
+    others.push((name, members.next_value()?));
+    Ok(())
+}
+
+/// The name of a member, borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A list with a limit for the number of its items.
 pub(super) struct ShortList<T>(pub(super) Vec<T>);

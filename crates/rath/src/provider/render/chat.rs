@@ -2,9 +2,10 @@
 
 use rath_record::Step;
 use rath_record::chunk::{Assistant, Image, Instructions};
+use serde_json::value::RawValue;
 
 use super::{MissingPayload, RenderedCall, RequestBuilder, RequestTarget, loaded_text, sidecar};
-use crate::provider::assemble::{REASONING_MEMBERS, json_members};
+use crate::provider::assemble::{REASONING_MEMBERS, json_list, json_members};
 use crate::provider::report::{ReportPart, Treatment};
 use crate::provider::settings::Streaming;
 
@@ -105,6 +106,7 @@ pub(super) fn answer(
         builder.text(text);
     }
     reasoning(builder, target, step, answer, calls)?;
+    let extras = call_extras(target, answer, calls.len());
     if !calls.is_empty() {
         builder.raw(r#","tool_calls":["#);
         for (nth, call) in calls.iter().enumerate() {
@@ -115,7 +117,12 @@ pub(super) fn answer(
             builder.text(&call.tool);
             builder.raw(r#","arguments":"#);
             builder.text(&call.arguments);
-            builder.raw("}}");
+            builder.raw("}");
+            if let Some(extra) = extras.get(nth).filter(|extra| extra.get().starts_with('{')) {
+                builder.raw(r#","extra_content":"#);
+                builder.raw(extra.get());
+            }
+            builder.raw("}");
         }
         builder.raw("]");
     }
@@ -136,6 +143,14 @@ pub(super) fn answer(
     Ok(())
 }
 
+/// Returns the extra content of each call, which only its provider reads; none if the sidecar does not fit the calls.
+fn call_extras<'a>(target: RequestTarget<'_>, answer: &'a Assistant, calls: usize) -> Vec<&'a RawValue> {
+    let [extras] = json_members(sidecar(target, answer).unwrap_or_default(), ["calls"]);
+    let is_state = |extra: &&RawValue| extra.get().starts_with('{');
+    let fits = |extras: &Vec<&RawValue>| extras.len() == calls && extras.iter().any(is_state);
+    extras.and_then(json_list).filter(fits).unwrap_or_default()
+}
+
 /// Returns the text of a result with a line for each image: a message of a tool holds text only.
 fn with_images_named(builder: &mut RequestBuilder, step: &Step, text: &str, images: &[Image]) -> String {
     let mut text = text.to_owned();
@@ -148,7 +163,7 @@ fn with_images_named(builder: &mut RequestBuilder, step: &Step, text: &str, imag
     text
 }
 
-/// Writes reasoning into the member that it was received in.
+/// Writes reasoning into the member that it was received in, and Google's signature of the message.
 ///
 /// Plain text is sent with calls only: models need it while they work through a turn, and some servers refuse it elsewhere.
 fn reasoning(
@@ -159,9 +174,10 @@ fn reasoning(
     calls: &[RenderedCall<'_>],
 ) -> Result<(), MissingPayload> {
     let sidecar = sidecar(target, answer).unwrap_or_default();
-    let [details, name] = json_members(sidecar, ["reasoning_details", "reasoning"]);
-    let mut sent = false;
-    if let Some(details) = details.filter(|details| details.get().starts_with('[')) {
+    let [details, name, signature] = json_members(sidecar, ["reasoning_details", "reasoning", "signature"]);
+    let mut sent = !call_extras(target, answer, calls.len()).is_empty();
+    let details = details.filter(|details| details.get().starts_with('['));
+    if let Some(details) = details {
         builder.raw(r#","reasoning_details":"#);
         builder.raw(details.get());
         sent = true;
@@ -169,11 +185,18 @@ fn reasoning(
     let name = name.and_then(|name| serde_json::from_str::<String>(name.get()).ok());
     let name = name.filter(|name| REASONING_MEMBERS.contains(&&**name));
     let reasoning = loaded_text(step, &answer.reasoning)?;
-    if let Some(name) = name.filter(|_| !sent && !calls.is_empty() && !reasoning.is_empty()) {
+    let has_details = details.is_some();
+    if let Some(name) = name.filter(|_| !has_details && !calls.is_empty() && !reasoning.is_empty()) {
         builder.raw(",");
         builder.text(&name);
         builder.raw(":");
         builder.text(reasoning);
+        sent = true;
+    }
+    if let Some(signature) = signature.filter(|signature| signature.get().starts_with('"')) {
+        builder.raw(r#","extra_content":{"google":{"thought_signature":"#);
+        builder.raw(signature.get());
+        builder.raw("}}");
         sent = true;
     }
     if sent || !reasoning.is_empty() || answer.sidecar.is_some() {
