@@ -7,7 +7,7 @@ use super::*;
 const ALL: ByteRange = ByteRange { offset: 0, max_len: u64::MAX };
 
 /// The outcome of an operation, in a word.
-fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
+fn described<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
     match result {
         Ok(value) => ok(value),
         Err(error) => {
