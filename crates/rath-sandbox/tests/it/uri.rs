@@ -142,7 +142,7 @@ fn the_directory_is_opened_at_the_first_use() {
 fn capabilities_are_printed_on_one_line() {
     let directory = rath_test_support::temp_dir();
     let print = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
-    assert_eq!(print(Sandbox::local(directory.path())), "no isolation, network on");
+    assert_eq!(print(Sandbox::local(directory.path())), "no walls, network");
     let isolated = Isolated::new(directory.path()).hidden_host().file_size(1 << 20);
     let line = print(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
     assert!(line.starts_with("sees programs and libraries only, no network, "), "{line}");
