@@ -1,28 +1,32 @@
 //! Running an agent: its options, its output, and resuming a stored session.
 
+mod differences;
+mod outcome;
 mod settings;
 
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Instant;
 
-use rath::chunk::{MemoryEvent, User};
+use rath::chunk::User;
 use rath::flow::without_answer_schema;
 use rath::prelude::*;
-use rath::record::draw::{count, one_line};
+use rath::record::draw::count;
 use rath::store::path_within_reach;
 use rath::tool::builtin;
 use rath::turn::Next;
-use rath::{Certificate, Difference, Resumed};
-use rath::{StepId, Text, Usage, view};
+use rath::{Difference, Resumed, Text, view};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+pub(crate) use self::differences::{anyway_options, describe_change, describe_paths};
+use self::differences::{changed_paths, describe_changes, is_obstacle};
+use self::outcome::RunStart;
+pub(crate) use self::outcome::{RunOutcome, session_of};
 use crate::asking::{PendingQuestion, ask, asking};
 use crate::budgets::BudgetLimit;
-use crate::changed_files::{changed_files, list_run_later, shorten_list};
+use crate::changed_files::shorten_list;
 use crate::configuration::{Permissions, Settings};
 use crate::events::EventPrinter;
 use crate::keys;
@@ -32,9 +36,9 @@ use crate::models;
 use crate::output::{self, Exit, Failure};
 use crate::project_context::push_changed_files;
 use crate::prompts::{ImageArgs, parse_option, read_schema, wrong_schema};
-use crate::sandboxes::{self, in_current_directory, print_sandbox_with, refuse_home, usable_sandbox};
+use crate::sandboxes::{self, print_sandbox_with, refuse_home, usable_sandbox};
 use crate::scripts;
-use crate::sessions::{StoredSession, guest_failure, model_option, spaced, store_option};
+use crate::sessions::{StoredSession, guest_failure, model_option, spaced};
 use crate::signals;
 use crate::strictness::{RecordedMode, last_mode, mode_note};
 use crate::terminal::REDRAW_EVERY;
@@ -627,84 +631,6 @@ pub(crate) fn has_begun(session: &Session) -> bool {
     session.as_record().newest_first().any(|step| is_begin(step.chunk()))
 }
 
-/// Returns the files that a person or another program changed between two turns.
-fn changed_paths(difference: &Difference) -> Option<&[String]> {
-    match difference {
-        Difference::Files { paths } => Some(paths),
-        _ => None,
-    }
-}
-
-/// Returns true if a session does not continue with a difference unless the user says so.
-fn is_obstacle(difference: &Difference) -> bool {
-    let goes_on = matches!(
-        difference,
-        Difference::Files { .. } | Difference::Tool { .. } | Difference::Model { .. } | Difference::Prompt { .. }
-    );
-    !goes_on && !difference.is_open()
-}
-
-/// Returns the options with which a session continues despite its differences, and their effect, for a hint.
-pub(crate) fn anyway_options(certificate: &Certificate) -> (String, &'static str) {
-    if !certificate.differences().iter().any(is_obstacle) {
-        return (String::new(), "continues, and tells the model");
-    }
-    let place = certificate.differences().iter().find_map(|difference| match difference {
-        Difference::Place { place, .. } => Some(place),
-        _ => None,
-    });
-    match place {
-        Some(place) => {
-            let sandbox = in_current_directory(place);
-            (format!("--sandbox {sandbox} --anyway"), "continues in this directory (this is recorded)")
-        }
-        None => ("--anyway".to_owned(), "continues (this is recorded)"),
-    }
-}
-
-/// Describes what changed since the last turn, one line for each change if there are several.
-fn describe_changes(certificate: &Certificate) -> String {
-    let changes: Vec<_> = certificate.differences().iter().map(|it| one_line(&describe_change(it))).collect();
-    match &changes[..] {
-        [change] => change.clone(),
-        changes => {
-            let lines = changes.iter().map(|change| format!("\n- {change}")).collect::<String>();
-            format!("{} things changed since the last turn:{lines}", changes.len())
-        }
-    }
-}
-
-pub(crate) fn describe_change(difference: &Difference) -> String {
-    match difference {
-        Difference::Files { paths } => format!("{} since the last turn", describe_paths(paths)),
-        Difference::Unobserved { paths, tools, .. } => {
-            let tools: Vec<_> = tools.iter().map(|tool| format!("`{tool}`")).collect();
-            format!("{} after {} started, by this call or by others", describe_paths(paths), tools.join(", "))
-        }
-        Difference::InDoubt { tool, .. } => {
-            format!("a call of `{tool}` was interrupted, and may or may not have finished")
-        }
-        other => other.to_string(),
-    }
-}
-
-/// Describes changed files: `+a`, `~b` and `-c` become `a added, b changed, c deleted`.
-pub(crate) fn describe_paths(paths: &[String]) -> String {
-    shorten_list(&paths.iter().map(|path| describe_path(path)).collect::<Vec<_>>())
-}
-
-fn describe_path(path: &str) -> String {
-    match (path.chars().next(), path.get(1..)) {
-        (Some('+'), Some(path)) => format!("{path} added"),
-        (Some('~'), Some(path)) => format!("{path} changed"),
-        (Some('-'), Some(path)) => format!("{path} deleted"),
-        _ => match path.split_once('→') {
-            Some((from, to)) => format!("{from} renamed to {to}"),
-            None => format!("{path} changed"),
-        },
-    }
-}
-
 /// A session that is ready to run, and the questions that its policy asks.
 pub(crate) struct PlacedSession {
     session: Session,
@@ -745,137 +671,6 @@ fn describe_permissions(mode: Mode, sandbox: &Sandbox, permissions: &Permissions
         0 => mode.to_owned(),
         rules => format!("{mode}; {}", count(rules, "rule")),
     }
-}
-
-/// The state at the start of a run, which its summary is compared with.
-struct RunStart {
-    head: Option<StepId>,
-    tokens: u64,
-    time: Instant,
-}
-
-impl RunStart {
-    fn new(session: &Session) -> Self {
-        RunStart { head: session.head().map(|step| step.id()), tokens: tokens(session), time: Instant::now() }
-    }
-}
-
-/// Prints the failures of a memory since a step. The run went on without it.
-fn warn_of_memory(session: &Session, since: Option<StepId>) {
-    let new = session.as_record().newest_first().take_while(|step| Some(step.id()) != since);
-    let mut failures: Vec<String> = new
-        .filter_map(|step| match step.chunk() {
-            Chunk::Failed(failed) => Some(failed.message.to_string()),
-            Chunk::Memory(memory) => match &memory.event {
-                MemoryEvent::Recall { notice, .. } => notice.clone(),
-                _ => None,
-            },
-            _ => None,
-        })
-        .collect();
-    failures.reverse();
-    failures.iter().for_each(|failure| output::warning(&format!("memory: {}", one_line(failure))));
-}
-
-/// The outcome of an agent's run.
-pub(crate) struct RunOutcome {
-    pub(crate) result: Result<Session>,
-    start: RunStart,
-    printed: io::Result<()>,
-    printer: EventPrinter,
-}
-
-impl RunOutcome {
-    /// Returns the session, which a failed run leaves behind too.
-    pub(crate) fn session(&self) -> Option<&Session> {
-        session_of(&self.result)
-    }
-
-    /// Prints the last event, and on success a summary on stderr.
-    pub(crate) fn finish(mut self) -> Result<Result<Session>, Failure> {
-        let printed = std::mem::replace(&mut self.printed, Ok(()));
-        printed.and_then(|()| self.printer.finish(&self.result))?;
-        if let Ok(session) = &self.result {
-            output::message!("{}", summary(&self.start, session));
-            warn_of_memory(session, self.start.head);
-        }
-        // After a failed run too: what it wrote is there.
-        let changed = self.session().map(|session| changed_files(session, self.start.head)).unwrap_or_default();
-        if let Some(list) = list_run_later(changed) {
-            output::warning(&format!("other programs run these changed files: {list}"));
-        }
-        let unshared = self.session().map(Session::unshared_paths).unwrap_or_default();
-        sandboxes::note_unshared("this branch works", &unshared);
-        Ok(self.result)
-    }
-
-    /// Prints how the run on a stored session ended, and the name under which it is stored.
-    pub(crate) fn finish_stored(self, args: &AgentArgs, option: &str) -> Result<Exit, Failure> {
-        let session = self.session().cloned();
-        let branch = session.as_ref().map(|session| session.id().short()).unwrap_or_default();
-        let result = self.finish()?;
-        let is_unwritten = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Store);
-        let how_far = if is_unwritten { ", up to the step that could not be written" } else { "" };
-        if option != store_option("memory:") {
-            output::message!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
-        }
-        let error = match result {
-            Ok(_) => return Ok(Exit::Success),
-            Err(error) => error,
-        };
-        let (kind, is_without_hint) = (error.kind(), error.hint().is_none());
-        let needs_price = error.hint().is_some_and(|hint| hint.contains("prices("));
-        let failure = Failure::from(error);
-        let resume = format!("`rath resume {branch}{}{option}`", args.options_for(session.as_ref()));
-        Err(match kind {
-            ErrorKind::Approval => {
-                let hint = format!("`rath review {branch}{option}` shows what is waiting for you");
-                failure.with_hint(hint).with_exit(Exit::Waiting)
-            }
-            ErrorKind::Budget if needs_price => {
-                failure.with_hint("limit tokens in the place of money; `rath config show` says where a limit is set")
-            }
-            ErrorKind::Budget => {
-                let limits: Vec<_> = args.limits()?.iter().map(|limit| limit.doubled().to_string()).collect();
-                match limits.is_empty() {
-                    true => failure,
-                    false => {
-                        failure.with_hint(args.resume_with_budget(&branch, &limits.join(","), session.as_ref(), option))
-                    }
-                }
-            }
-            ErrorKind::Cancelled | ErrorKind::Limit => failure.with_hint(format!("{resume} continues from there")),
-            ErrorKind::Store if is_without_hint => {
-                failure.with_hint(format!("when the store can be written again, {resume} continues from there"))
-            }
-            _ => failure,
-        })
-    }
-}
-
-pub(crate) fn session_of(result: &Result<Session>) -> Option<&Session> {
-    result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session))
-}
-
-/// Summarises a run: its time, the files that it changed and the tokens that it used.
-fn summary(start: &RunStart, session: &Session) -> String {
-    let files = changed_files(session, start.head);
-    let tokens = output::grouped(tokens(session).saturating_sub(start.tokens));
-    let elapsed = start.time.elapsed();
-    let time = match elapsed.as_secs() {
-        0..60 => format!("{:.1} s", elapsed.as_secs_f64()),
-        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
-    };
-    let files = match files.len() as u64 {
-        0 => String::new(),
-        number => format!("{} changed, ", count(number, "file")),
-    };
-    format!("done in {time}: {files}{tokens} tokens")
-}
-
-fn tokens(session: &Session) -> u64 {
-    let Usage { input, output, .. } = session.usage();
-    input.saturating_add(output)
 }
 
 /// Returns the failure of a command without a prompt on a session that is done. `example` is a command with a prompt.

@@ -472,8 +472,6 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["show", "s.rath", "a6367fdb"],
         expect![[r#"
-            ! warning: s.rath is damaged in 1 place; the rest was read
-            ! hint: `rath verify s.rath` lists the damage
             ! error: step a6367fdb is damaged or missing
             ! hint: `rath verify s.rath` lists the damage
             exit 1
