@@ -12,6 +12,7 @@ use rath::prelude::*;
 use rath::record::draw;
 use serde_json::Value;
 
+use crate::fixture::without_call_times;
 use crate::model_server::read_request;
 
 /// An ending: the replies of a server, of which the last is repeated.
@@ -112,9 +113,10 @@ impl Row<'_> {
         if !calls.is_empty() {
             told.push_str(&format!("calls made: {}\n", calls.lines().count()));
         }
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let out = String::from_utf8_lossy(&output.stdout);
+        let err = without_call_times(&String::from_utf8_lossy(&output.stderr));
         told.extend(out.lines().map(|line| format!("stdout: {line}\n")));
-        let is_told = |line: &&str| ["·", "error:", "hint:"].iter().any(|start| line.starts_with(start));
+        let is_told = |line: &&str| ["·", "✓", "✗", "error:", "hint:"].iter().any(|start| line.starts_with(start));
         let err = err.lines().filter(is_told).map(|line| line.replace(&address.to_string(), "ADDRESS"));
         let saved = session.id().short().to_string();
         told.extend(err.map(|line| format!("stderr: {}\n", line.replace(&saved, "ID"))));
