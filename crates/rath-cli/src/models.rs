@@ -159,7 +159,7 @@ fn is_same_model(one: &ModelProfile, other: &ModelProfile) -> bool {
     one == other || script(one).is_some_and(|path| script(other) == Some(path))
 }
 
-/// Returns the model that a session used last, if it can be opened by what is on the record, or beside the store for a script.
+/// Returns the model that a session used last, if it can be opened by what is on the record, or in the user's data directory for a script.
 fn last_model(session: &Session) -> Option<String> {
     let (_, instructions) = view::instructions(session.as_record())?;
     let identity = instructions.provider.as_ref()?;

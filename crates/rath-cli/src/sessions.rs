@@ -126,11 +126,6 @@ pub(crate) async fn closing_stores(command: impl Future<Output = CommandResult>)
     OPEN_STORES.scope(RefCell::default(), closing).await
 }
 
-/// Returns the stores that the command has opened.
-pub(crate) fn opened_stores() -> Vec<Store> {
-    OPEN_STORES.try_with(|stores| stores.borrow().clone()).unwrap_or_default()
-}
-
 /// Opens the store at `uri`, which is closed when the command ends.
 pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
     let store = open_store(uri, create).await?;
@@ -526,7 +521,7 @@ pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> Str
 
 /// Returns the option without which a session does not find its model, for a hint: empty if the record names it.
 ///
-/// The record holds the name of a script, but not its path, which is kept beside the store.
+/// The record holds the name of a script, but not its path, which is kept in the user's data directory.
 pub(crate) fn model_option(session: &Session) -> &'static str {
     let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
     match instructions.and_then(|instructions| instructions.provider.as_ref()) {
