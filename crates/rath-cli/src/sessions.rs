@@ -20,7 +20,7 @@ use crate::configuration;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::{sandboxes, scripts};
 
-pub(crate) use self::names::find_branch;
+pub(crate) use self::names::{find_branch, parse_fork_name};
 use self::names::{hint_list, tips};
 pub(crate) use self::steps::{NamedStep, SessionAtArg, StepArg, read_at, split_step};
 

@@ -18,6 +18,7 @@ use rath::provider::Prices;
 use rath::record::draw::one_line;
 use rath::record::{Money, StepId};
 use rath::turn::Next;
+use rath::view::Message;
 use tokio::sync::{mpsc, oneshot};
 
 use self::attachments::{BegunMention, Completion};
@@ -366,12 +367,13 @@ impl<'a> Talk<'a> {
         }
         let id = session.id().short();
         output::message!("session {id}; /new begins another one, /help lists the commands");
-        if let Some(message) = sent_messages(&session).pop() {
+        let (message, answer) = newest_turn(&session);
+        if let Some(message) = message {
             self.print_gap();
             self.echo(&message);
         }
-        if let Some(text) = session.text() {
-            let lines = markdown::render(text, terminal::columns());
+        if let Some(text) = answer {
+            let lines = markdown::render(&text, terminal::columns());
             print_lines(&lines);
         }
         self.needs_gap = true;
@@ -511,6 +513,24 @@ fn sent_messages(session: &Session) -> Vec<String> {
         _ => None,
     });
     texts.collect()
+}
+
+/// Returns the newest message of the person that the model still reads, and the answer to it.
+fn newest_turn(session: &Session) -> (Option<String>, Option<String>) {
+    let (mut sent, mut answer) = (None, None);
+    for message in &session.messages().list {
+        match message {
+            Message::User(step, user) if step.stamp().by.is_none() => {
+                (sent, answer) = (user.text.as_str().map(str::to_owned), None);
+            }
+            Message::Assistant(_, assistant, _) => {
+                let text = assistant.text.as_str().filter(|text| !text.trim().is_empty());
+                answer = text.map(str::to_owned).or(answer);
+            }
+            _ => {}
+        }
+    }
+    (sent, answer)
 }
 
 /// The usage of a session, as the last row shows it.

@@ -1,6 +1,5 @@
 //! The differences of a stored session from its last turn, in words.
 
-use rath::prelude::*;
 use rath::record::draw::one_line;
 use rath::{Certificate, Difference};
 

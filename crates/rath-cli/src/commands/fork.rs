@@ -4,7 +4,7 @@ use rath::Session;
 use serde_json::json;
 
 use crate::output::{self, CommandResult};
-use crate::sessions::{self, Source, StoreArg};
+use crate::sessions::{self, Source, StoreArg, parse_fork_name};
 use crate::strictness::Strictness;
 use crate::unrecorded::{FilesOfFork, record_before_fork};
 
@@ -18,7 +18,7 @@ pub(crate) struct ForkArgs {
     #[arg(value_name = "SESSION[@STEP]")]
     session: String,
     /// A name for the branch, shown by `rath log`
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_fork_name)]
     name: Option<String>,
     #[command(flatten)]
     store: StoreArg,

@@ -1,5 +1,7 @@
 //! Finding the session of a store that a name means: an id, a number or a title.
 
+use std::path::Path;
+
 use rath::chunk::Chunk;
 use rath::record::Step;
 use rath::record::draw::{count, one_line, preview};
@@ -8,6 +10,19 @@ use rath::{BranchId, Store};
 
 use super::as_file;
 use crate::output::{Exit, Failure};
+
+/// Takes a name for a fork, or says why none could find the fork by it.
+pub(crate) fn parse_fork_name(name: &str) -> Result<String, String> {
+    let is_like_an_id = !name.is_empty() && name.chars().all(|digit| digit.is_ascii_hexdigit() || digit == '-');
+    let problem = match name {
+        _ if name.trim().is_empty() => "it has no text",
+        _ if is_like_an_id => "it may be a part of an id",
+        _ if name.contains('@') => "`@` is between a session and a step",
+        _ if Path::new(name).is_file() => "it is the name of a file",
+        _ => return Ok(name.to_owned()),
+    };
+    Err(format!("`{}` cannot name a fork: {problem}", one_line(name)))
+}
 
 /// Finds the branch that `name` means.
 pub(crate) async fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
@@ -65,8 +80,10 @@ async fn find_by_title(store: &Store, title: &str, option: &str) -> Result<Branc
     let has_title = |listed: &BranchSummary| *listed.title == *title || *listed.title == *shown;
     let all = store.list().await?;
     let mut found: Vec<_> = all.iter().filter(|listed| has_title(listed)).collect();
-    if found.is_empty() {
-        found = forked_as(store, &all, title).await;
+    for fork in forked_as(store, &all, title).await {
+        if found.iter().all(|known| known.branch != fork.branch) {
+            found.push(fork);
+        }
     }
     match &found[..] {
         [one] => Ok(one.branch),

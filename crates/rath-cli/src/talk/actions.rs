@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use rath::Cancel;
 use rath::chunk::{Compressed, Effect};
 use rath::prelude::*;
 use rath::record::draw::{count, describe_effect, one_line, preview};
@@ -14,7 +15,7 @@ use super::{Setup, Talk, markdown, new_setup, outside, print_lines, sent_message
 use crate::agent::{self, OnDifference, ResumeMode, describe_paths};
 use crate::asking::user_name;
 use crate::output::{self, BRANCH, Failure};
-use crate::sessions::{self, StoredSession};
+use crate::sessions::{self, StoredSession, parse_fork_name};
 use crate::styled::{FAINT, Line};
 use crate::terminal;
 
@@ -257,6 +258,9 @@ impl Talk<'_> {
     /// Goes on in a fork, which has files of its own.
     async fn fork(&mut self, name: Option<String>) -> Result<(), Failure> {
         self.session_mut()?;
+        if let Some(problem) = name.as_deref().and_then(|name| parse_fork_name(name).err()) {
+            return Err(Failure::new(problem, "/fork NAME takes a word, and /fork alone needs none"));
+        }
         if let Err(error) = self.tell_changed_files().await {
             let why = error.message();
             output::warning(&format!("the fork has the files of the last turn, without later changes: {why}"));
@@ -283,8 +287,23 @@ impl Talk<'_> {
 
     /// Runs a check on the files.
     async fn check(&mut self, command: &str) -> Result<(), Failure> {
-        let session = self.session_mut()?;
-        let verdict = session.check(command, &[]).await?;
+        let (mut session, cancel) = (self.session_mut()?.clone(), Cancel::new());
+        let verdict = {
+            let check = async {
+                tokio::select! {
+                    verdict = session.check(command, &[]) => Some(verdict),
+                    () = cancel.cancelled() => None,
+                }
+            };
+            self.while_shown(&cancel, check).await
+        };
+        // A check that was stopped may have recorded the files.
+        let session = self.session.insert(session);
+        let Some(verdict) = verdict else {
+            output::message!("{BRANCH}{}{BRANCH:#}: stopped", one_line(command));
+            return Ok(());
+        };
+        let verdict = verdict?;
         session.durable().await?;
         output::message!("{BRANCH}{}{BRANCH:#}: {}", one_line(command), crate::commands::verdict_text(verdict));
         let newest = session.as_record().newest_first().find_map(|step| match step.chunk() {
@@ -308,9 +327,11 @@ impl Talk<'_> {
     /// Replaces the older part of the conversation by a summary, for the model.
     async fn compact(&mut self) -> Result<(), Failure> {
         let provider = self.args.provider(self.session.as_ref()).await?;
-        let session = self.session_mut()?.clone();
+        let cancel = Cancel::new();
+        let session = self.session_mut()?.clone().until(&cancel);
         let before = session.folds().len();
-        let result = Compressor::new(&provider).run(session).await;
+        let compressor = Compressor::new(&provider);
+        let result = self.while_shown(&cancel, compressor.run(session)).await;
         let error = match result {
             Ok(session) => {
                 let folds = session.folds();
@@ -388,6 +409,7 @@ impl Talk<'_> {
 
     /// Waits for yes or no. None if the person gives neither.
     async fn decision(&mut self) -> Option<String> {
+        self.answer = super::Editor::default();
         self.is_deciding = true;
         let answer = loop {
             self.draw(super::Activity::Idle);

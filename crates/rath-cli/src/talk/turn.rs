@@ -7,7 +7,7 @@ use rath::record::draw::describe_effect;
 use rath::turn::{Next, Progress};
 use rath::{Cancel, Event};
 
-use super::editor::Edit;
+use super::editor::{Edit, Editor};
 use super::{Activity, Talk, attachments, print_lines};
 use crate::agent::describe_paths;
 use crate::asking;
@@ -113,7 +113,10 @@ impl Talk<'_> {
                     }
                     match asking::show_question(&question) {
                         Some(refusal) => _ = answer.send(refusal),
-                        None => self.question = Some((question, answer)),
+                        None => {
+                            self.answer = Editor::default();
+                            self.question = Some((question, answer));
+                        }
                     }
                     self.draw(Activity::Working { since, session: &shown });
                     continue;
@@ -130,6 +133,38 @@ impl Talk<'_> {
         self.question = None;
         let result = events.finish().await;
         self.end_turn(result, leaves).await
+    }
+
+    /// Does work of a command, and shows its time. Ctrl-C cancels it; lines that are sent meanwhile are for later.
+    pub(super) async fn while_shown<T>(&mut self, cancel: &Cancel, work: impl Future<Output = T>) -> T {
+        let (since, shown) = (Instant::now(), self.session.clone());
+        let mut work = std::pin::pin!(work);
+        let mut tick = tokio::time::interval(terminal::REDRAW_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut is_connected = true;
+        loop {
+            let activity = || match &shown {
+                Some(session) => Activity::Working { since, session },
+                None => Activity::Idle,
+            };
+            tokio::select! {
+                biased;
+                event = self.keys.next(), if is_connected => {
+                    match event.map(|event| self.edit(event)) {
+                        Some(Edit::Sent(line)) => self.typed(line),
+                        Some(Edit::Stop) => cancel.cancel(),
+                        None => {
+                            is_connected = false;
+                            cancel.cancel();
+                        }
+                        Some(_) => {}
+                    }
+                    self.draw_after_keys(activity());
+                }
+                done = &mut work => return done,
+                _ = tick.tick() => self.draw(activity()),
+            }
+        }
     }
 
     /// Takes a line that was typed while the agent works: an answer to a question, or a message for later.

@@ -497,6 +497,7 @@ fn show_says_where_each_value_comes_from() {
             turns 100  (default)
             key.openai none  (default)
             key.anthropic none  (default)
+            key.gemini none  (default)
             mode ask in a terminal, workspace in scripts  (default)
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
@@ -586,6 +587,7 @@ fn the_place_of_each_key_is_shown_and_no_key() {
     expect![[r#"
         key.openai set  (~/.config/rath/keys.toml)
         key.anthropic set  (ANTHROPIC_API_KEY)
+        key.gemini none  (default)
     "#]]
     .assert_eq(&keys);
     assert!(!out.contains("sk-from"), "{out}");

@@ -116,7 +116,9 @@ impl Row<'_> {
         let out = String::from_utf8_lossy(&output.stdout);
         let err = without_call_times(&String::from_utf8_lossy(&output.stderr));
         told.extend(out.lines().map(|line| format!("stdout: {line}\n")));
-        let is_told = |line: &&str| ["·", "✓", "✗", "error:", "hint:"].iter().any(|start| line.starts_with(start));
+        let is_told = |line: &&str| {
+            ["·", "✓", "✗", "  │ not made", "error:", "hint:"].iter().any(|start| line.starts_with(start))
+        };
         let err = err.lines().filter(is_told).map(|line| line.replace(&address.to_string(), "ADDRESS"));
         let saved = session.id().short().to_string();
         told.extend(err.map(|line| format!("stderr: {}\n", line.replace(&saved, "ID"))));

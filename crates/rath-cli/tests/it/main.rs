@@ -381,43 +381,46 @@ fn wrong_use_is_explained() {
               help         Print this message or the help of the given subcommand(s)
 
             Options:
-                  --model <MODEL>        The model: openai:NAME, anthropic:NAME,
-                                         gemini:NAME, script:FILE, or a name in your
-                                         configuration
-                  --agent <NAME>         The agent in your configuration whose prompt,
-                                         model, tools, memory, turns and mode are used
-                  --system <TEXT>        The system prompt. Default: the one of the stored
-                                         session; otherwise the agent is told to be careful
-                                         and brief
-                  --sandbox <SANDBOX>    The sandbox of the tools: isolated:DIRECTORY,
-                                         container:IMAGE, local:DIRECTORY or none
-                  --network              Allow network access in an isolated sandbox
-                  --mode <MODE>          The calls that are made without asking: read-only,
-                                         ask, workspace or full
-                  --memory <MEMORY>      The memory of the agent, such as
-                                         local:.rath/memory. Default: none
-                  --embeddings <MODEL>   Find notes by their meaning too, by vectors of this
-                                         model, such as openai:text-embedding-3-small
-                  --no-mcp               Leave out the tools of MCP servers
-                  --turns <N>            The number of times that the model may be asked.
-                                         Default: that of the agent; otherwise 100
-                  --budget <LIMIT>       What the session may use: 50000tokens, 2usd,
-                                         20turns or 10min; several are separated by commas
-                  --option <NAME=VALUE>  A further member of requests to the model, such as
-                                         temperature=0.2 or reasoning_effort=low; may be
-                                         repeated
-                  --no-context           Do not tell the agent the project's AGENTS.md, the
-                                         directory, the date and the branch when a session
-                                         begins
-                  --json                 Print one JSON object for each event
-                  --store <STORE>        The store of sessions: sqlite:PATH, jsonl:DIRECTORY
-                                         or memory: [default: sqlite:.rath/rath.db]
-                  --new                  Begin a new session. Default: go on with the newest
-                                         one here, if there is one
-              -c, --continue             Go on with the newest session
-                  --session <SESSION>    Go on with this session
-              -h, --help                 Print help (see more with '--help')
-              -V, --version              Print version
+                  --model <MODEL>         The model: openai:NAME, anthropic:NAME,
+                                          gemini:NAME, script:FILE, or a name in your
+                                          configuration
+                  --agent <NAME>          The agent in your configuration whose prompt,
+                                          model, tools, memory, turns and mode are used
+                  --system <TEXT>         The system prompt. Default: the one of the stored
+                                          session; otherwise the agent is told to be careful
+                                          and brief
+                  --sandbox <SANDBOX>     The sandbox of the tools: isolated:DIRECTORY,
+                                          container:IMAGE, local:DIRECTORY or none
+                  --network               Allow network access in an isolated sandbox
+                  --mode <MODE>           The calls that are made without asking: read-only,
+                                          ask, workspace or full
+                  --memory <MEMORY>       The memory of the agent, such as
+                                          local:.rath/memory. Default: none
+                  --embeddings <MODEL>    Find notes by their meaning too, by vectors of
+                                          this model, such as openai:text-embedding-3-small
+                  --no-mcp                Leave out the tools of MCP servers
+                  --turns <N>             The number of times that the model may be asked.
+                                          Default: that of the agent; otherwise 100
+                  --budget <LIMIT>        The limits of the session: 50000tokens, 2usd,
+                                          20turns or 10min; several are separated by commas
+                  --option <NAME=VALUE>   A further member of requests to the model, such as
+                                          temperature=0.2 or reasoning_effort=low; may be
+                                          repeated
+                  --no-context            Do not tell the agent the project's AGENTS.md, the
+                                          directory, the date and the branch when a session
+                                          begins
+                  --output-schema <FILE>  Print nothing but an answer of JSON that fits the
+                                          JSON schema in this file
+                  --json                  Print one JSON object for each event
+                  --store <STORE>         The store of sessions: sqlite:PATH,
+                                          jsonl:DIRECTORY or memory: [default:
+                                          sqlite:.rath/rath.db]
+                  --new                   Begin a new session. Default: go on with the
+                                          newest one here, if there is one
+              -c, --continue              Go on with the newest session
+                  --session <SESSION>     Go on with this session
+              -h, --help                  Print help (see more with '--help')
+              -V, --version               Print version
 
             Exit codes:
               0    success
@@ -482,7 +485,6 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["show", "s.rath", "head"],
         expect![[r#"
-            ! warning: s.rath: ends without its closing row: cut off there, or still being written
             ! error: there are no steps in s.rath
             ! hint: the file may have been cut off at its beginning
             exit 1
@@ -729,9 +731,9 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         ○  STEP7 main  tool started: call_2_1  [agent]
         ○  STEP8 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1979 in, 16 out)
         ○  STEP9 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-        ○  STEP10 main  files recorded: 2e811714  [agent]
-        ○  STEP11 main  sandbox: local:FOLDER/work
-        ○  STEP12 main  user: What is here?
+        ○  STEP10 main  files recorded: STEP11  [agent]
+        ○  STEP12 main  sandbox: local:FOLDER/work
+        ○  STEP13 main  user: What is here?
     "#]]
     .assert_eq(&fixture::with_numbered_steps(&log));
 }

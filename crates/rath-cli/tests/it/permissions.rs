@@ -391,6 +391,7 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             turns 100  (default)
             key.openai none  (default)
             key.anthropic none  (default)
+            key.gemini none  (default)
             mode ask in a terminal, workspace in scripts  (default)
             warning: TMP/rath.toml is ignored: another user owns it
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
@@ -420,6 +421,7 @@ fn a_file_of_another_user_above_the_project_is_ignored() {
             turns 100  (default)
             key.openai none  (default)
             key.anthropic none  (default)
+            key.gemini none  (default)
             mode read-only  (TMP/app/rath.toml)
             hint: `rath config --help` shows the format of ~/.config/rath/config.toml
             exit 0
@@ -454,6 +456,7 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             turns 100  (default)
             key.openai none  (default)
             key.anthropic none  (default)
+            key.gemini none  (default)
             not in force: mode full  (TMP/app/rath.toml)
             not in force: allow command echo *  (TMP/app/rath.toml)
             not in force: allow write a.txt  (TMP/app/rath.toml)
@@ -471,6 +474,7 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             turns 100  (default)
             key.openai none  (default)
             key.anthropic none  (default)
+            key.gemini none  (default)
             mode full  (TMP/app/rath.toml)
             allow command echo *  (TMP/app/rath.toml)
             allow write a.txt  (TMP/app/rath.toml)

@@ -3,7 +3,7 @@
 use rath_test_support::wait_until;
 
 use crate::permissions::Place;
-use crate::talk::{HELLO, json, request, talk, write_call};
+use crate::talk::{HELLO, json, lines, request, talk, write_call};
 
 #[test]
 fn keys_that_come_at_once_are_taken_at_once() {
@@ -108,4 +108,39 @@ fn answers_to_questions_are_shown() {
     for answer in ["? y", "? n not now"] {
         assert!(screen.contains(&format!("\u{1b}[J{answer}\n")), "{answer}: {screen:?}");
     }
+}
+
+/// An answer that was typed and not sent is none to the question after it.
+#[test]
+fn what_was_typed_for_one_question_answers_no_other() {
+    let calls = [&*write_call("safe.txt", "safe"), &*write_call("other.txt", "other"), HELLO];
+    let place = Place::new(&calls.join("\n"));
+    let mut terminal = talk(&place, &["--mode", "ask"]);
+    terminal.press("a new session", 1, "go\r");
+    terminal.press("safe.txt", 1, "");
+    terminal.press("allow it?", 1, "y");
+    wait_until("the letter", || lines(&terminal.screen()).iter().any(|line| line.trim_end() == "? y"));
+    terminal.press("allow it?", 1, "\u{3}");
+    terminal.press("stopped; say what to do instead", 1, "something else\r");
+    wait_until("the next question", || terminal.screen().matches("allow it?").count() >= 2);
+    terminal.press("other.txt", 1, "\r");
+    terminal.press("not understood", 1, "n\r");
+    terminal.press("Hello, Ann.", 1, "/quit\r");
+    let (screen, _) = terminal.finish();
+    assert!(!place.path("app/other.txt").exists(), "{screen}");
+}
+
+#[test]
+fn a_check_that_takes_long_can_be_stopped() {
+    let place = Place::new(HELLO);
+    let mut terminal = talk(&place, &["--mode", "workspace"]);
+    terminal.press("a new session", 1, "hello\r");
+    terminal.press("Hello, Ann.", 1, "/check touch begun; sleep 1000\r");
+    wait_until("the check has begun", || place.path("app/begun").exists());
+    terminal.press("Ctrl-C stops", 1, "\u{3}");
+    terminal.press("sleep 1000: stopped", 1, "/check true\r");
+    terminal.press("true: passed", 1, "/quit\r");
+    let (screen, status) = terminal.finish();
+    assert!(status.success(), "{screen}");
+    assert!(place.rath("app", &["verify"]).status.success());
 }
