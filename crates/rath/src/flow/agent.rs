@@ -217,7 +217,7 @@ impl Agent {
             Box::pin(session.record_first_tree()).await?;
         }
         let mut listed = ListedTools::new(&self.tools, ReadOutput::is_needed(&session));
-        listed.update(self, &mut session).await?;
+        Box::pin(listed.update(self, &mut session)).await?;
         self.instruct(&mut session, &listed.tools(), suffix);
         let mut turn = 0;
         let mut next_fold = 0;
@@ -236,12 +236,12 @@ impl Agent {
                     if turn >= next_fold && self.is_fold_due(&session)? {
                         // A conversation that cannot be folded now cannot be folded a turn later either.
                         next_fold = turn + TURNS_BETWEEN_FOLDS;
-                        session = self.fold(session).await?;
+                        session = Box::pin(self.fold(session)).await?;
                     }
                     if turn == 1 && !is_own_message {
-                        self.recall_for_message(&mut session).await?;
+                        Box::pin(self.recall_for_message(&mut session)).await?;
                     }
-                    if turn > 1 && listed.update(self, &mut session).await? {
+                    if turn > 1 && Box::pin(listed.update(self, &mut session)).await? {
                         self.instruct(&mut session, &listed.tools(), suffix);
                     }
                     session.emit(|| EventKind::Turn { turn });
@@ -414,8 +414,9 @@ impl Module for Agent {
 impl Workflow for Agent {
     async fn forward(&self, session: Session) -> Result<Session> {
         match &self.answer_format {
-            None => self.run_turns(session, "").await,
-            Some(format) => self.run_to_answer(session, format).await,
+            // In boxes, as below.
+            None => Box::pin(self.run_turns(session, "")).await,
+            Some(format) => Box::pin(self.run_to_answer(session, format)).await,
         }
     }
 }

@@ -100,7 +100,7 @@ impl Agent {
         format: &AnswerFormat,
         check: impl Fn(&Session) -> Result<(), String>,
     ) -> Result<Session> {
-        let mut session = self.run_turns(session, &format.instructions).await?;
+        let mut session = Box::pin(self.run_turns(session, &format.instructions)).await?;
         for _ in 1..MAX_ANSWERS {
             let Err(problem) = check(&session) else { break };
             // Another agent is in the middle of its turn: this is no answer.
@@ -110,7 +110,7 @@ impl Agent {
             let message =
                 format!("The answer does not fit: {problem}. Answer again, with one JSON value that fits the schema.");
             session.push(Chunk::user(message));
-            session = self.run_turns(session, &format.instructions).await?;
+            session = Box::pin(self.run_turns(session, &format.instructions)).await?;
         }
         Ok(session)
     }
