@@ -1,4 +1,4 @@
-//! What a conversation shows of the agent's work.
+//! The view of the agent's work in a conversation.
 
 use expect_test::expect;
 use rath_test_support::{Terminal, wait_until};

@@ -1,4 +1,4 @@
-//! What is typed in a conversation.
+//! Typing in a conversation.
 
 use rath_test_support::wait_until;
 
