@@ -15,7 +15,7 @@ const MAX_COMPLETIONS: usize = 20;
 
 /// A message with the files that it attaches.
 pub(crate) struct AttachedMessage {
-    /// What was typed, with images.
+    /// The text as it was typed, with images.
     pub(crate) message: User,
     /// The texts that are attached: a step of their own, so that the message stays what was typed.
     pub(crate) texts: Vec<RecalledEntry>,

@@ -552,7 +552,7 @@ fn a_key_is_kept_in_a_file_of_the_user_alone_and_shown_nowhere() {
     assert_eq!((place.read("home/.config/rath/keys.toml").lines().count(), mode()), (2, 0o600));
 }
 
-/// What other programs call a section, or what is a member of one here, is answered with its place.
+/// A section that other programs have, or a member that stands outside of its section, is answered with its place.
 #[test]
 fn a_name_at_the_wrong_place_is_answered_with_the_right_one() {
     let mut answers = String::new();
